@@ -1,7 +1,6 @@
 #include "core/moe/parameter.h"
 
 #include <algorithm>
-#include <set>
 
 #include "absl/strings/str_join.h"
 #include "core/base/random.h"
@@ -19,9 +18,7 @@ absl::StatusOr<Param*> ParamStore::Declare(Param p) {
     if (q.local_offset != at) return Internal("parameter ", p.name, ": piece ", q.name, " starts at ", q.local_offset, ", expected ", at);
     at += q.size();
     if (q.shape.size() != q.global_shape.size() || q.begin.size() != q.shape.size()) return Internal("piece ", q.name, ": ranks of its shapes differ");
-    for (const Param& other : params_)
-      for (const ParamPiece& o : other.pieces)
-        if (o.name == q.name && o.begin == q.begin) return InvalidArgument("two parameters are named ", q.name);
+    if (!names_.insert(absl::StrCat(q.name, "@", absl::StrJoin(q.begin, ","))).second) return InvalidArgument("two parameters are named ", q.name);
   }
   if (at != p.size()) return Internal("parameter ", p.name, ": pieces cover ", at, " of ", p.size(), " elements");
   params_.push_back(std::move(p));

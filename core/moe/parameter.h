@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,7 @@ class ParamStore {
   Device* device_;
   DType dtype_;
   std::deque<Param> params_;
+  std::set<std::string> names_;   // name@begin of every piece
   Buffer memory_[2][2];   // [value, grad][kind]
   TensorView value_[2], grad_[2];
 };

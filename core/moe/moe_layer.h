@@ -1,0 +1,71 @@
+// One MoE layer: route -> plan -> dispatch -> experts -> combine, each step with its explicit backward.
+//
+// Every rank of the expert-parallel group takes part in every call, with any number of tokens including none.
+#ifndef MOE_CORE_MOE_MOE_LAYER_H_
+#define MOE_CORE_MOE_MOE_LAYER_H_
+
+#include <memory>
+#include <string>
+
+#include "core/moe/dispatch_plan.h"
+#include "core/moe/losses.h"
+#include "core/moe/modules.h"
+
+namespace moe {
+
+struct MoeLayerSpec {
+  std::string name;             // for messages: "layers.3.moe"
+  int64_t d_model = 0, d_hidden = 0, num_global_experts = 0, top_k = 0;
+  double init_stddev_router = 0, init_stddev_in = 0, init_stddev_out = 0;
+  config::GateConfig gate;
+  config::ExpertConfig expert;
+};
+
+// Ranks that the layer works with; null: this rank alone.
+struct MoeGroups {
+  Communicator* ep = nullptr;      // share the experts
+  Communicator* batch = nullptr;   // split the batch (capacity over all tokens)
+};
+
+// What forward keeps for backward. Tensors live in the context's arena.
+struct MoeSaved {
+  TensorView x_TD, valid_T;
+  Routing routing;
+  std::shared_ptr<DispatchPlan> plan;
+  TensorView token_N, pos_TK, expert_order, arrival_order;   // the plan's indices on the device
+  TensorView rows_RD;       // the experts' input
+  ExpertSaved expert;
+  TensorView out_ND;        // the experts' outputs back at their tokens' rank
+};
+
+class MoeLayer {
+ public:
+  static absl::StatusOr<std::unique_ptr<MoeLayer>> Make(const MoeLayerSpec& spec, const Placement& placement, const MoeGroups& groups, const ModuleFactory& modules);
+
+  // "<prefix>.gate.weight", "<prefix>.experts.<id>..."
+  absl::Status DeclareParams(ParamStore* store, const std::string& prefix);
+
+  // y_TD = the layer's output, or y_TD += with `accumulate`. The routing of this call is added to row `layer_index` of `sums`
+  // (counts, probabilities, z, dropped routes; the number of tokens is the caller's, once per batch).
+  absl::Status Forward(const ModuleContext& ctx, In x_TD, In valid_T, bool accumulate, MoeSaved* saved, Out y_TD, RoutingSums* sums, int64_t layer_index);
+  // aux_E (device tensor, optional) and z_coef as in Gate::Backward. dx is overwritten.
+  absl::Status Backward(const ModuleContext& ctx, In dy_TD, const MoeSaved& saved, In aux_E, double z_coef, Out dx_TD);
+
+  const Placement& placement() const { return placement_; }
+  const MoeLayerSpec& spec() const { return spec_; }
+
+ private:
+  MoeLayer(const MoeLayerSpec& spec, const Placement& placement, const MoeGroups& groups) : spec_(spec), placement_(placement), groups_(groups) {}
+  absl::Status Route(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index);
+  // Rows of `send` to where the plan sends them (or back, with `reverse`).
+  absl::Status Exchange(const DispatchPlan& plan, bool reverse, In send, Out recv);
+
+  MoeLayerSpec spec_;
+  Placement placement_;
+  MoeGroups groups_;
+  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<Expert> expert_;
+};
+
+}  // namespace moe
+#endif  // MOE_CORE_MOE_MOE_LAYER_H_
