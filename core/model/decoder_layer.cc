@@ -1,0 +1,91 @@
+#include "core/model/decoder_layer.h"
+
+#include <cmath>
+
+namespace moe {
+
+double InitStddev(const config::ModelConfig& c, int64_t fan_in, bool residual) {
+  const double base = c.init_std() > 0 ? c.init_std() : 1.0 / std::sqrt(static_cast<double>(fan_in));
+  return residual ? base / std::sqrt(2.0 * static_cast<double>(c.num_layers())) : base;
+}
+
+absl::StatusOr<std::unique_ptr<DecoderLayer>> DecoderLayer::Make(const config::Config& c, int64_t index, const Placement& placement, const MoeGroups& groups, const ModuleFactory& modules) {
+  std::unique_ptr<DecoderLayer> layer(new DecoderLayer(c, index));
+  const config::ModelConfig& m = c.model();
+  if (index < m.num_dense_layers()) {
+    ExpertSpec e;
+    e.d_model = m.d_model();
+    e.d_hidden = m.d_hidden_dense() ? m.d_hidden_dense() : m.d_hidden() * m.top_k();
+    e.num_global_experts = 1;
+    e.local_experts = {0};
+    e.init_stddev_in = InitStddev(m, m.d_model(), false);
+    e.init_stddev_out = InitStddev(m, e.d_hidden, true);
+    e.param_kind = ParamKind::kDense;
+    e.config = c.expert();
+    MOE_ASSIGN_OR_RETURN(layer->dense_, modules.MakeExpert(e));
+  } else {
+    MoeLayerSpec s;
+    s.name = absl::StrCat("layers.", index, ".moe");
+    s.d_model = m.d_model();
+    s.d_hidden = m.d_hidden();
+    s.num_global_experts = m.num_global_experts();
+    s.top_k = m.top_k();
+    s.init_stddev_router = InitStddev(m, m.d_model(), false);
+    s.init_stddev_in = InitStddev(m, m.d_model(), false);
+    s.init_stddev_out = InitStddev(m, m.d_hidden(), true);
+    s.gate = c.gate();
+    s.expert = c.expert();
+    MOE_ASSIGN_OR_RETURN(layer->moe_, MoeLayer::Make(s, placement, groups, modules));
+  }
+  return layer;
+}
+
+absl::Status DecoderLayer::DeclareParams(ParamStore* store) {
+  const config::ModelConfig& m = config_.model();
+  const std::string prefix = absl::StrCat("layers.", index_);
+  MOE_ASSIGN_OR_RETURN(norm1_, store->DeclareWhole(prefix + ".attention_norm.weight", ParamKind::kDense, {m.d_model()}, 1, 0, false));
+  MOE_RETURN_IF_ERROR(attention_.DeclareParams(store, prefix + ".attention", InitStddev(m, m.d_model(), false), InitStddev(m, m.num_heads() * HeadDim(m), true)));
+  MOE_ASSIGN_OR_RETURN(norm2_, store->DeclareWhole(prefix + ".ffn_norm.weight", ParamKind::kDense, {m.d_model()}, 1, 0, false));
+  return moe_ ? moe_->DeclareParams(store, prefix + ".moe") : dense_->DeclareParams(store, prefix + ".ffn");
+}
+
+absl::Status DecoderLayer::Forward(const ModuleContext& ctx, const RotaryTables& rope, int64_t batch, int64_t seq, In x_TD, Saved* s, Out y_TD, RoutingSums* sums, int64_t moe_index) {
+  Device* d = ctx.device;
+  const int64_t T = x_TD.dim(0), D = x_TD.dim(1);
+  const DType t = x_TD.dtype();
+  const double eps = config_.model().norm_eps();
+  s->x_TD = x_TD;
+  MOE_ASSIGN_OR_RETURN(s->rstd1_T, ctx.arena->Make(t, {T}));
+  MOE_ASSIGN_OR_RETURN(s->rstd2_T, ctx.arena->Make(t, {T}));
+  MOE_ASSIGN_OR_RETURN(TensorView norm1, ctx.arena->Make(t, {T, D}));
+  MOE_ASSIGN_OR_RETURN(s->mid_TD, ctx.arena->Make(t, {T, D}));
+  MOE_ASSIGN_OR_RETURN(s->norm2_TD, ctx.arena->Make(t, {T, D}));
+  MOE_RETURN_IF_ERROR(d->RmsNormForward(x_TD, norm1_->value, eps, norm1, s->rstd1_T));
+  MOE_RETURN_IF_ERROR(d->Copy(x_TD, s->mid_TD));
+  MOE_RETURN_IF_ERROR(attention_.Forward(ctx, rope, batch, seq, norm1, &s->attention, s->mid_TD));
+  MOE_RETURN_IF_ERROR(d->RmsNormForward(s->mid_TD, norm2_->value, eps, s->norm2_TD, s->rstd2_T));
+  if (moe_) {
+    MOE_RETURN_IF_ERROR(d->Copy(s->mid_TD, y_TD));
+    return moe_->Forward(ctx, s->norm2_TD, TensorView(), true, &s->moe, y_TD, sums, moe_index);
+  }
+  const int64_t offsets[2] = {0, T};
+  MOE_RETURN_IF_ERROR(dense_->Forward(ctx, s->norm2_TD, offsets, &s->dense, y_TD));
+  return d->Axpy(1, s->mid_TD, y_TD);
+}
+
+absl::Status DecoderLayer::Backward(const ModuleContext& ctx, const RotaryTables& rope, int64_t batch, int64_t seq, const Saved& s, In aux_E, double z_coef, Out dx_TD) {
+  Device* d = ctx.device;
+  const int64_t T = dx_TD.dim(0);
+  MOE_ASSIGN_OR_RETURN(TensorView dnorm, ctx.arena->Make(dx_TD.dtype(), dx_TD.shape()));
+  if (moe_) {
+    MOE_RETURN_IF_ERROR(moe_->Backward(ctx, dx_TD, s.moe, aux_E, z_coef, dnorm));
+  } else {
+    const int64_t offsets[2] = {0, T};
+    MOE_RETURN_IF_ERROR(dense_->Backward(ctx, s.norm2_TD, offsets, s.dense, dx_TD, dnorm));
+  }
+  MOE_RETURN_IF_ERROR(d->RmsNormBackward(s.mid_TD, norm2_->value, s.rstd2_T, dnorm, dx_TD, true, norm2_->grad));
+  MOE_RETURN_IF_ERROR(attention_.Backward(ctx, rope, batch, seq, s.attention, dx_TD, dnorm));
+  return d->RmsNormBackward(s.x_TD, norm1_->value, s.rstd1_T, dnorm, dx_TD, true, norm1_->grad);
+}
+
+}  // namespace moe

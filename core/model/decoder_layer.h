@@ -1,0 +1,49 @@
+// One decoder layer: x += attention(norm(x)); x += feed_forward(norm(x)), the feed-forward being experts or one dense
+// network.
+#ifndef MOE_CORE_MODEL_DECODER_LAYER_H_
+#define MOE_CORE_MODEL_DECODER_LAYER_H_
+
+#include <memory>
+#include <string>
+
+#include "core/model/attention_block.h"
+#include "core/moe/moe_layer.h"
+
+namespace moe {
+
+class DecoderLayer {
+ public:
+  struct Saved {
+    TensorView x_TD, rstd1_T, mid_TD, rstd2_T, norm2_TD;
+    AttentionBlock::Saved attention;
+    MoeSaved moe;
+    ExpertSaved dense;
+  };
+
+  // `index` counts all layers; layers below num_dense_layers are dense.
+  static absl::StatusOr<std::unique_ptr<DecoderLayer>> Make(const config::Config& c, int64_t index, const Placement& placement, const MoeGroups& groups, const ModuleFactory& modules);
+  absl::Status DeclareParams(ParamStore* store);
+  bool is_moe() const { return moe_ != nullptr; }
+
+  // y_TD: the layer's output (overwritten). moe_index: row of `sums`.
+  absl::Status Forward(const ModuleContext& ctx, const RotaryTables& rope, int64_t batch, int64_t seq, In x_TD, Saved* saved, Out y_TD, RoutingSums* sums, int64_t moe_index);
+  // dx_TD: on entry the gradient of the output, on return that of the input.
+  absl::Status Backward(const ModuleContext& ctx, const RotaryTables& rope, int64_t batch, int64_t seq, const Saved& saved, In aux_E, double z_coef, Out dx_TD);
+
+ private:
+  explicit DecoderLayer(const config::Config& c, int64_t index) : config_(c), index_(index), attention_(c.model()) {}
+  config::Config config_;
+  int64_t index_;
+  AttentionBlock attention_;
+  std::unique_ptr<MoeLayer> moe_;
+  std::unique_ptr<Expert> dense_;
+  Param* norm1_ = nullptr;
+  Param* norm2_ = nullptr;
+};
+
+// Standard deviation of an initial matrix of `fan_in` inputs; matrices that write into the residual stream are smaller by
+// sqrt(2 * num_layers), so that its variance does not grow with depth (GPT-2's scheme).
+double InitStddev(const config::ModelConfig& c, int64_t fan_in, bool residual);
+
+}  // namespace moe
+#endif  // MOE_CORE_MODEL_DECODER_LAYER_H_

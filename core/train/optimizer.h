@@ -1,0 +1,48 @@
+// AdamW and SGD over the flat buffers of a ParamStore.
+#ifndef MOE_CORE_TRAIN_OPTIMIZER_H_
+#define MOE_CORE_TRAIN_OPTIMIZER_H_
+
+#include <memory>
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "core/config/config.pb.h"
+#include "core/moe/parameter.h"
+
+namespace moe {
+
+class Optimizer {
+ public:
+  // `store` is materialised and outlives the optimizer. State starts at zero.
+  static absl::StatusOr<std::unique_ptr<Optimizer>> Make(const config::OptimizerConfig& config, int64_t total_steps, ParamStore* store);
+
+  // Euclidean norm of all gradients: dense ones once, every expert of the group once. Collective over `ep` (null: alone).
+  absl::StatusOr<double> GradNorm(Communicator* ep);
+  // One update with gradients scaled by min(1, clip_norm / (grad_norm + 1e-6)). Returns the learning rate that was used.
+  absl::StatusOr<double> Step(double grad_norm);
+
+  int64_t step() const { return step_; }   // updates done
+  void set_step(int64_t step) { step_ = step; }
+
+  // State tensors in the shape of the flat buffers: names "m", "v" (adamw), "momentum" (sgd with momentum).
+  struct State { const char* name; TensorView flat[2]; };   // by ParamKind
+  const std::vector<State>& state() const { return state_; }
+  // The part of a state that belongs to a parameter, in the parameter's shape.
+  TensorView StateOf(const State& state, const Param& param) const;
+  int64_t state_bytes() const;
+
+ private:
+  struct Segment { ParamKind kind; int64_t begin, size; bool decay; };
+  Optimizer(const config::OptimizerConfig& c, int64_t total, ParamStore* store) : config_(c), total_steps_(total), store_(store) {}
+
+  config::OptimizerConfig config_;
+  int64_t total_steps_;
+  ParamStore* store_;
+  std::vector<Segment> segments_;   // runs of neighbours with the same decay
+  std::vector<State> state_;
+  std::vector<Buffer> memory_;
+  int64_t step_ = 0;
+};
+
+}  // namespace moe
+#endif  // MOE_CORE_TRAIN_OPTIMIZER_H_
