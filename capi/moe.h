@@ -261,7 +261,7 @@ typedef struct moe_step_stats {
 
 /* Collective over the world. Builds the model of the configuration with its initial weights. */
 MOE_API moe_status* moe_model_create(moe_engine* engine, moe_model** model);
-/* JSON: parameters global and per rank by kind, experts global and per rank, memory estimate in bytes by category, mesh,
+/* Collective. JSON: parameters global and per rank by kind, experts global and per rank, memory estimate in bytes by category, mesh,
  * this rank's place (data-parallel rank and size: which share of the batch is its own). */
 MOE_API moe_status* moe_model_describe(moe_model* model, char** json);
 /* Which share of a global batch this rank computes: data-parallel index and size. */
