@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_join.h"
+#include "core/comm/agree.h"
 
 namespace moe {
 namespace {
@@ -11,6 +11,10 @@ DType ModelDType(const config::Config& c) { return c.model().dtype() == "float64
 
 // An average does not exist without labels; 0 then.
 double Mean(double sum, int64_t n) { return n > 0 ? sum / static_cast<double>(n) : 0.0; }
+
+int64_t CountLabels(const Batch& b) {
+  return std::count_if(b.labels, b.labels + b.batch * b.seq, [](int32_t l) { return l >= 0; });
+}
 
 }  // namespace
 
@@ -69,22 +73,11 @@ Batch Model::MicroBatch(const Batch& b, int64_t index) const {
 }
 
 absl::Status Model::ForwardBackward(const Batch& batch, StepStats* stats) {
-  // A bad batch on one rank must not strand the others: everybody learns of it in the first reduction.
-  const absl::Status checked = CheckBatch(batch, true);
-  int64_t head[3] = {0, checked.ok() ? 0 : 1, 0};   // labels, bad ranks, sum of (rank + 1) of them
-  if (checked.ok()) {
-    head[0] = std::count_if(batch.labels, batch.labels + batch.batch * batch.seq, [](int32_t l) { return l >= 0; });
-  } else {
-    head[2] = context_.dp_rank + 1;
-  }
   Communicator* ranks = context_.batch;
-  if (ranks && ranks->size() > 1) MOE_RETURN_IF_ERROR(AllReduce(ranks, head, 3, DType::kI64));
-  MOE_RETURN_IF_ERROR(checked);
-  if (head[1] > 0) {
-    return InvalidArgument(head[1] == 1 ? absl::StrCat("rank ", ranks->members()[head[2] - 1], " was") : absl::StrCat(head[1], " other ranks were"),
-                           " given a bad batch; see the error there");
-  }
-  const int64_t labels = head[0];
+  // A bad batch on one rank must not strand the others.
+  MOE_RETURN_IF_ERROR(Agree(ranks, CheckBatch(batch, true)));
+  int64_t labels = CountLabels(batch);
+  if (ranks && ranks->size() > 1) MOE_RETURN_IF_ERROR(AllReduce(ranks, &labels, 1, DType::kI64));
   MOE_ASSIGN_OR_RETURN(const int64_t micro_batches, NumMicroBatches(batch));
 
   ModuleContext ctx;
@@ -170,45 +163,38 @@ absl::Status Model::OptimizerStep(StepStats* stats) {
 }
 
 absl::Status Model::Evaluate(const Batch& batch, double* nll_sum, int64_t* num_labels) {
-  const absl::Status checked = CheckBatch(batch, true);
-  Batch b = batch;
-  if (!checked.ok()) b.batch = 0;   // still takes part
+  MOE_RETURN_IF_ERROR(Agree(context_.batch, CheckBatch(batch, true)));
   ModuleContext ctx;
   ctx.device = context_.device;
   ctx.arena = arena_.get();
-  MOE_ASSIGN_OR_RETURN(const int64_t micro_batches, NumMicroBatches(b));
-  double sums[3] = {0, 0, checked.ok() ? 0.0 : 1.0};
+  MOE_ASSIGN_OR_RETURN(const int64_t micro_batches, NumMicroBatches(batch));
+  double sums[2] = {0, 0};
   for (int64_t i = 0; i < micro_batches; ++i) {
-    const Batch m = MicroBatch(b, i);
+    const Batch m = MicroBatch(batch, i);
     MOE_RETURN_IF_ERROR(arena_->Reset());
     Transformer::Pass pass;
     RoutingSums ignored(num_moe_layers(), config_.model().num_global_experts());
     MOE_RETURN_IF_ERROR(transformer_->Forward(ctx, m.ids, m.batch, m.seq, false, &pass, &ignored));
     MOE_ASSIGN_OR_RETURN(double part, transformer_->Loss(ctx, pass.final_TD, m.labels, 0, TensorView()));
     sums[0] += part;
-    sums[1] += static_cast<double>(std::count_if(m.labels, m.labels + m.batch * m.seq, [](int32_t l) { return l >= 0; }));
+    sums[1] += static_cast<double>(CountLabels(m));
   }
-  if (context_.batch && context_.batch->size() > 1) MOE_RETURN_IF_ERROR(AllReduce(context_.batch, sums, 3, DType::kF64));
-  MOE_RETURN_IF_ERROR(checked);
-  if (sums[2] > 0) return InvalidArgument("another rank was given a bad batch; see the error there");
+  if (context_.batch && context_.batch->size() > 1) MOE_RETURN_IF_ERROR(AllReduce(context_.batch, sums, 2, DType::kF64));
   *nll_sum = sums[0];
   *num_labels = static_cast<int64_t>(sums[1]);
   return absl::OkStatus();
 }
 
 absl::Status Model::Logits(const Batch& batch, void* logits) {
-  const absl::Status checked = CheckBatch(batch, false);
-  Batch b = batch;
-  if (!checked.ok()) b.batch = 0;
+  MOE_RETURN_IF_ERROR(Agree(context_.batch, CheckBatch(batch, false)));
   ModuleContext ctx;
   ctx.device = context_.device;
   ctx.arena = arena_.get();
   MOE_RETURN_IF_ERROR(arena_->Reset());
   Transformer::Pass pass;
   RoutingSums ignored(num_moe_layers(), config_.model().num_global_experts());
-  MOE_RETURN_IF_ERROR(transformer_->Forward(ctx, b.ids, b.batch, b.seq, false, &pass, &ignored));
-  MOE_RETURN_IF_ERROR(checked);
-  MOE_ASSIGN_OR_RETURN(TensorView out, arena_->Make(store_->dtype(), {b.batch * b.seq, config_.model().vocab_size()}));
+  MOE_RETURN_IF_ERROR(transformer_->Forward(ctx, batch.ids, batch.batch, batch.seq, false, &pass, &ignored));
+  MOE_ASSIGN_OR_RETURN(TensorView out, arena_->Make(store_->dtype(), {batch.batch * batch.seq, config_.model().vocab_size()}));
   MOE_RETURN_IF_ERROR(transformer_->Logits(ctx, pass.final_TD, out));
   return context_.device->CopyToHost(logits, out);
 }

@@ -1,0 +1,46 @@
+#include "core/comm/agree.h"
+
+#include <algorithm>
+
+namespace moe {
+
+absl::Status Agree(Communicator* group, const absl::Status& mine) {
+  if (group == nullptr || group->size() == 1) return mine;
+  int64_t first = mine.ok() ? group->size() : group->rank();
+  MOE_RETURN_IF_ERROR(AllReduce(group, &first, 1, DType::kI64, ReduceOp::kMin));
+  if (first == group->size()) return absl::OkStatus();
+  const int root = static_cast<int>(first);
+  MOE_ASSIGN_OR_RETURN(std::string text, BroadcastString(group, absl::StrCat(static_cast<int>(mine.code()), " ", std::string(mine.message())), root));
+  if (group->rank() == root) return mine;
+  const size_t space = text.find(' ');
+  const int64_t global = group->members()[root];
+  FailureInfo info;
+  info.origin_rank = global;
+  return WithFailureInfo(absl::Status(static_cast<absl::StatusCode>(std::stoi(text.substr(0, space))), absl::StrCat("rank ", global, ": ", text.substr(space + 1))), info);
+}
+
+absl::StatusOr<std::vector<std::string>> AllGatherStrings(Communicator* group, const std::string& mine) {
+  if (group == nullptr || group->size() == 1) return std::vector<std::string>{mine};
+  std::vector<int64_t> sizes(group->size());
+  const int64_t size = static_cast<int64_t>(mine.size());
+  MOE_RETURN_IF_ERROR(AllGather(group, &size, sizeof(size), sizes.data()));
+  const int64_t longest = *std::max_element(sizes.begin(), sizes.end());
+  std::string padded = mine, all(longest * group->size(), '\0');
+  padded.resize(longest);
+  MOE_RETURN_IF_ERROR(AllGather(group, padded.data(), longest, all.data()));
+  std::vector<std::string> out;
+  for (int r = 0; r < group->size(); ++r) out.push_back(all.substr(r * longest, sizes[r]));
+  return out;
+}
+
+absl::StatusOr<std::string> BroadcastString(Communicator* group, const std::string& text, int root) {
+  if (group == nullptr || group->size() == 1) return text;
+  int64_t size = static_cast<int64_t>(text.size());
+  MOE_RETURN_IF_ERROR(Broadcast(group, &size, sizeof(size), root));
+  std::string out = text;
+  out.resize(size);
+  MOE_RETURN_IF_ERROR(Broadcast(group, out.data(), size, root));
+  return out;
+}
+
+}  // namespace moe
