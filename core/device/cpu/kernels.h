@@ -1,0 +1,46 @@
+// The table of vector kernels of one instruction set: plain loops over contiguous memory, one thread, no checks.
+//
+// To add a kernel: write it over Vec in an .inc file of simd/ (a family per file, ending in a constexpr table of
+// function pointers), name the table's struct here, and list both in simd/all.inc. Device code then calls
+// kernels_.<family>.<kernel>(...) and never mentions an instruction set. The sizes are those of the run, tails are the
+// kernel's business (ForVectors).
+#ifndef MOE_CORE_DEVICE_CPU_KERNELS_H_
+#define MOE_CORE_DEVICE_CPU_KERNELS_H_
+
+#include <stdint.h>
+
+
+namespace moe {
+
+enum class Isa;   // isa.h, which the kernels themselves must not include
+
+struct ElementwiseKernels {
+  void (*add)(const float* x, float* y, int64_t size);   // y += x
+  void (*exp)(const float* x, float* y, int64_t size);
+  void (*sigmoid)(const float* x, float* y, int64_t size);
+  void (*normal_cdf)(const float* x, float* y, int64_t size);
+};
+
+struct ActivationKernels {
+  using Forward = void (*)(const float* h, float* a, int64_t size);
+  using Backward = void (*)(const float* h, const float* da, float* dh, int64_t size);
+  void (*swiglu)(const float* gate, const float* up, float* a, int64_t size);
+  void (*swiglu_grad)(const float* gate, const float* up, const float* da, float* dgate, float* dup, int64_t size);
+  Forward gelu;
+  Backward gelu_grad;
+  Forward gelu_tanh;
+  Backward gelu_tanh_grad;
+  Forward relu;
+  Backward relu_grad;
+};
+
+struct Kernels {
+  ElementwiseKernels elementwise;
+  ActivationKernels activation;
+};
+
+// `isa` must be one of AvailableIsas().
+const Kernels& KernelsOf(Isa isa);
+
+}  // namespace moe
+#endif  // MOE_CORE_DEVICE_CPU_KERNELS_H_
