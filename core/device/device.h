@@ -86,6 +86,9 @@ class Device {
   virtual absl::Status Copy(In x, Out y) = 0;                       // converts float32 <-> float64
   virtual absl::Status Scale(Out y, double alpha) = 0;              // y *= alpha
   virtual absl::Status Axpy(double alpha, In x, Out y) = 0;         // y += alpha * x
+  virtual absl::Status Multiply(In a, In b, Out y) = 0;             // y = a * b; y may alias a or b; contiguous
+  // y[i] = low + (high - low) * RandomUniform(key, first + i) (core/base/random.h), contiguous.
+  virtual absl::Status RandomUniform(Out y, uint64_t key, int64_t first, double low, double high) = 0;
   // y[i] = mean + stddev * RandomNormal(key, first + i) (core/base/random.h), row-major over y.
   virtual absl::Status RandomNormal(Out y, uint64_t key, int64_t first, double mean, double stddev) = 0;
 

@@ -18,7 +18,7 @@ double Activate(Activation kind, double x) {
   switch (kind) {
     case Activation::kGelu: return 0.5 * x * std::erfc(-x * kInvSqrt2);
     case Activation::kGeluTanh: return 0.5 * x * (1 + std::tanh(kSqrt2OverPi * (x + kCubic * x * x * x)));
-    case Activation::kRelu: return x > 0 ? x : 0;
+    case Activation::kRelu: return x < 0 ? 0 : x;   // NaN stays NaN
     case Activation::kSwiGlu: break;
   }
   return 0;

@@ -31,6 +31,8 @@ class ReferenceDevice : public Device {
   absl::Status Copy(In x, Out y) override;
   absl::Status Scale(Out y, double alpha) override;
   absl::Status Axpy(double alpha, In x, Out y) override;
+  absl::Status Multiply(In a, In b, Out y) override;
+  absl::Status RandomUniform(Out y, uint64_t key, int64_t first, double low, double high) override;
   absl::Status RandomNormal(Out y, uint64_t key, int64_t first, double mean, double stddev) override;
 
   absl::StatusOr<double> Sum(In x) override;

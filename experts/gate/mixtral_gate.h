@@ -1,0 +1,15 @@
+// Mixtral's gate (Hugging Face transformers, modeling_mixtral; arXiv 2401.04088):
+//   p = softmax(x W^T) over all experts; the K largest; w = p / sum of the K, always.
+#ifndef MOE_EXPERTS_GATE_MIXTRAL_GATE_H_
+#define MOE_EXPERTS_GATE_MIXTRAL_GATE_H_
+
+#include <memory>
+
+#include "core/moe/gate.h"
+
+namespace moe {
+
+absl::StatusOr<std::unique_ptr<Gate>> MakeMixtralGate(const GateSpec& spec);
+
+}  // namespace moe
+#endif  // MOE_EXPERTS_GATE_MIXTRAL_GATE_H_
