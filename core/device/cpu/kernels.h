@@ -34,9 +34,14 @@ struct ActivationKernels {
   Backward relu_grad;
 };
 
+struct PeakKernels {
+  int64_t (*fma_chains)(int64_t rounds);   // returns the floating-point operations done
+};
+
 struct Kernels {
   ElementwiseKernels elementwise;
   ActivationKernels activation;
+  PeakKernels peak;
 };
 
 // `isa` must be one of AvailableIsas().
