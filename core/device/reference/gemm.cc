@@ -18,7 +18,7 @@ absl::Status ReferenceDevice::Gemm(bool trans_a, bool trans_b, double alpha, In 
   MOE_RETURN_IF_ERROR(CheckGemm(trans_a, trans_b, a, b, c));
   return ForFloat(c.dtype(), [&](auto tag) {
     using T = decltype(tag);
-    Multiply<T>(c.dim(0), c.dim(1), a.dim(trans_a ? 0 : 1), alpha, Operand<const T>(a, trans_a), Operand<const T>(b, trans_b), beta, Operand<T>(c, false));
+    MatrixProduct<T>(c.dim(0), c.dim(1), a.dim(trans_a ? 0 : 1), alpha, Operand<const T>(a, trans_a), Operand<const T>(b, trans_b), beta, Operand<T>(c, false));
   });
 }
 

@@ -17,7 +17,7 @@ struct Matrix {
 
 // c_MN = alpha * a_MK * b_KN + beta * c. The sum over k is kept in float64, k ascending; beta = 0 never reads c.
 template <typename T>
-void Multiply(int64_t M, int64_t N, int64_t K, double alpha, Matrix<const T> a, Matrix<const T> b, double beta, Matrix<T> c) {
+void MatrixProduct(int64_t M, int64_t N, int64_t K, double alpha, Matrix<const T> a, Matrix<const T> b, double beta, Matrix<T> c) {
   std::vector<double> row(N);
   for (int64_t m = 0; m < M; ++m) {
     row.assign(N, 0.0);
