@@ -1,0 +1,37 @@
+// Checkpoints: a folder with manifest.json and one safetensors shard per rank that writes. Tensors stand under global,
+// layout-free names, each once, with a checksum; state of the optimizer under "optimizer.<state>.<name>". A folder is made
+// under a temporary name, synced and renamed: it is there whole or not at all.
+#ifndef MOE_CORE_CHECKPOINT_CHECKPOINT_H_
+#define MOE_CORE_CHECKPOINT_CHECKPOINT_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "core/device/device.h"
+
+namespace moe {
+
+struct CheckpointTensor {
+  std::string name;
+  TensorView view;          // contiguous, on the device
+  bool owned = true;        // this rank writes it
+  bool required = true;     // loading fails without it
+};
+
+struct CheckpointMeta {
+  int64_t step = 0;
+  std::string config;       // protobuf text
+  std::string user_json;    // "" or JSON
+};
+
+// Collective over `world` (null: one rank). Errors of one rank are errors of all, and nothing is left behind.
+absl::Status SaveCheckpoint(Device* device, Communicator* world, const std::string& path, const CheckpointMeta& meta, const std::vector<CheckpointTensor>& tensors);
+
+// Collective. Everything that this rank wants is checked (names, shapes, checksums) before the first tensor is changed, on all
+// ranks. DATA_LOSS names file and tensor.
+absl::StatusOr<CheckpointMeta> LoadCheckpoint(Device* device, Communicator* world, const std::string& path, const std::vector<CheckpointTensor>& tensors);
+
+}  // namespace moe
+#endif  // MOE_CORE_CHECKPOINT_CHECKPOINT_H_
