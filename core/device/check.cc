@@ -71,6 +71,10 @@ absl::Status CheckCopy(In x, Out y) {
 }
 absl::Status CheckScale(Out y) { return OpCheck("Scale", "y", y, 0).Done(); }
 absl::Status CheckAxpy(In x, Out y) { return OpCheck("Axpy", "x", x, 0).Same("y", y).Done(); }
+absl::Status CheckMultiply(In a, In b, Out y) {
+  return OpCheck("Multiply", "a", a, 0).Contiguous("a", a).Same("b", b).Contiguous("b", b).Same("y", y).Contiguous("y", y).Done();
+}
+absl::Status CheckRandomUniform(Out y) { return OpCheck("RandomUniform", "y", y, 0).Contiguous("y", y).Done(); }
 absl::Status CheckRandomNormal(Out y) { return OpCheck("RandomNormal", "y", y, 0).Done(); }
 
 absl::Status CheckReduce(const char* op, In x) { return OpCheck(op, "x", x, 0).Done(); }

@@ -28,6 +28,8 @@ absl::Status CheckFill(Out y);
 absl::Status CheckCopy(In x, Out y);
 absl::Status CheckScale(Out y);
 absl::Status CheckAxpy(In x, Out y);
+absl::Status CheckMultiply(In a, In b, Out y);
+absl::Status CheckRandomUniform(Out y);
 absl::Status CheckRandomNormal(Out y);
 
 absl::Status CheckReduce(const char* op, In x);

@@ -6,8 +6,7 @@
 namespace moe {
 
 absl::Status ReferenceDevice::Multiply(In a, In b, Out y) {
-  for (const TensorView& v : {a, b}) MOE_RETURN_IF_ERROR(CheckFlat("Multiply", "a or b", v, y.dtype(), y.size()));
-  MOE_RETURN_IF_ERROR(CheckFlat("Multiply", "y", y, y.dtype(), y.size()));
+  MOE_RETURN_IF_ERROR(CheckMultiply(a, b, y));
   return ForFloat(y.dtype(), [&](auto tag) {
     using T = decltype(tag);
     for (int64_t i = 0; i < y.size(); ++i) y.as<T>()[i] = a.as<T>()[i] * b.as<T>()[i];
@@ -15,7 +14,7 @@ absl::Status ReferenceDevice::Multiply(In a, In b, Out y) {
 }
 
 absl::Status ReferenceDevice::RandomUniform(Out y, uint64_t key, int64_t first, double low, double high) {
-  MOE_RETURN_IF_ERROR(CheckFlat("RandomUniform", "y", y, y.dtype(), y.size()));
+  MOE_RETURN_IF_ERROR(CheckRandomUniform(y));
   return ForFloat(y.dtype(), [&](auto tag) {
     using T = decltype(tag);
     for (int64_t i = 0; i < y.size(); ++i) y.as<T>()[i] = static_cast<T>(low + (high - low) * moe::RandomUniform(key, static_cast<uint64_t>(first + i)));
