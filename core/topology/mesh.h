@@ -1,0 +1,59 @@
+// The arithmetic of ranks: two mixed-radix maps over the same W ranks, order of axes tp-cp-ep-dp-pp, first axis fastest.
+//   attention: (tp, cp, dp, pp)     W = tp cp dp pp
+//   MoE:       (etp, ep, edp, pp)   W = etp ep edp pp
+// The pipeline coordinate of a rank must be the same in both maps: else an all-to-all of experts would cross pipeline stages
+// and ranks of different stages would wait for each other for ever. Pure integers; no rank is needed to ask.
+#ifndef MOE_CORE_TOPOLOGY_MESH_H_
+#define MOE_CORE_TOPOLOGY_MESH_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/config/config.pb.h"
+
+namespace moe {
+
+enum class Axis { kTp, kCp, kDp, kPp, kEtp, kEp, kEdp };
+const char* Name(Axis axis);
+
+struct MeshSizes { int64_t tp = 1, cp = 1, dp = 1, pp = 1, etp = 1, ep = 1; };
+
+// Which axes a group varies. `kDpCp` (the ranks that split the batch) and `kStage` (all ranks of a pipeline stage) are
+// products of axes.
+enum class GroupKind { kTp, kCp, kDp, kPp, kDpCp, kEtp, kEp, kEdp, kStage };
+const char* Name(GroupKind kind);
+// In the order in which every rank creates its groups.
+constexpr std::array<GroupKind, 9> kGroupKinds = {GroupKind::kTp, GroupKind::kCp, GroupKind::kDp, GroupKind::kPp, GroupKind::kDpCp,
+                                                  GroupKind::kEtp, GroupKind::kEp, GroupKind::kEdp, GroupKind::kStage};
+
+class Mesh {
+ public:
+  // `pp_slowest` false puts the pipeline before data parallelism (order tp-cp-ep-pp-dp), which is refused whenever the two
+  // maps then disagree on stages.
+  static absl::StatusOr<Mesh> Make(int64_t world_size, const MeshSizes& sizes, bool pp_slowest = true);
+
+  int64_t world_size() const { return world_; }
+  int64_t size(Axis axis) const;
+  int64_t coordinate(int64_t rank, Axis axis) const;
+  // Members of the group of this kind that `rank` belongs to, ascending.
+  std::vector<int64_t> Group(GroupKind kind, int64_t rank) const;
+  // All groups of a kind, ordered by their first member.
+  std::vector<std::vector<int64_t>> Groups(GroupKind kind) const;
+  // A number that is the same on all members and unique among all groups of the mesh.
+  int64_t GroupId(GroupKind kind, int64_t rank) const;
+
+ private:
+  Mesh() = default;
+  int64_t world_ = 1;
+  std::array<int64_t, 7> size_{}, stride_{};   // by Axis
+};
+
+// Fills what is 0 (tp, pp, cp, etp: 1; ep: the largest divisor of the ranks of a stage that also divides the experts; dp: the
+// rest) and makes the mesh. Errors name mesh.<axis>, value and remedy.
+absl::StatusOr<Mesh> MeshFromConfig(int64_t world_size, const config::MeshConfig& c, int64_t num_global_experts);
+
+}  // namespace moe
+#endif  // MOE_CORE_TOPOLOGY_MESH_H_
