@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "core/base/random.h"
+#include "core/device/cpu/cpu_device.h"
 #include "core/device/rows.h"
 
 namespace moe::testing {
@@ -56,6 +57,12 @@ std::vector<Implementation> Implementations() {
   std::vector<Implementation> all;
   all.push_back({"reference_f32", DType::kF32, {reference}});
   all.push_back({"reference_f64", DType::kF64, {reference}});
+  // Three workers are more than this operation may have tasks, and more than the machine may have cores.
+  for (Isa isa : AvailableIsas()) {
+    const auto cpu = [isa](int threads) { return [=] { return MakeCpuDevice(threads, isa); }; };
+    all.push_back({absl::StrCat("cpu_", Name(isa)), DType::kF32, {cpu(1), cpu(2), cpu(3)}});
+  }
+  all.push_back({"cpu_f64", DType::kF64, {[] { return MakeCpuDevice(1); }, [] { return MakeCpuDevice(2); }}});
   return all;
 }
 

@@ -28,7 +28,7 @@ TEST_P(Layer, Activations) {
 
 // Far from 0 the curves are flat: exactly 0 or x, and no overflow of an exponential on the way.
 TEST_P(Layer, ActivationsFarFromZero) {
-  const std::vector<double> x = {-1e30, -1000, -200, -100, -90, -88, -30, -10, 0, 10, 30, 88, 90, 100, 200, 1000, 1e30};
+  const std::vector<double> x = {-1e18, -1000, -200, -100, -90, -88, -30, -10, 0, 10, 30, 88, 90, 100, 200, 1000, 1e18};
   const int64_t n = static_cast<int64_t>(x.size());
   for (Activation kind : kActivations) {
     SCOPED_TRACE(absl::StrCat("activation ", static_cast<int>(kind)));
