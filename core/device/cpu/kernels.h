@@ -34,6 +34,14 @@ struct ActivationKernels {
   Backward relu_grad;
 };
 
+// Matrix products over packed operands; see simd/gemm.inc for the layouts.
+struct GemmKernels {
+  int64_t rows, columns;   // of one panel
+  void (*pack_a)(bool transposed, const float* a, int64_t lda, int64_t m, int64_t k, float* to);
+  void (*pack_b)(bool transposed, const float* b, int64_t ldb, int64_t k, int64_t n, float* to);
+  void (*block)(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float alpha, float beta, float* c, int64_t ldc);
+};
+
 struct PeakKernels {
   int64_t (*fma_chains)(int64_t rounds);   // returns the floating-point operations done
 };
@@ -41,6 +49,7 @@ struct PeakKernels {
 struct Kernels {
   ElementwiseKernels elementwise;
   ActivationKernels activation;
+  GemmKernels gemm;
   PeakKernels peak;
 };
 

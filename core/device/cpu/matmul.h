@@ -5,6 +5,8 @@
 #define MOE_CORE_DEVICE_CPU_MATMUL_H_
 
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "core/device/cpu/kernels.h"
@@ -27,7 +29,7 @@ struct MatMul {
 
 class MatMulRunner {
  public:
-  MatMulRunner(ThreadPool* pool, const Kernels* kernels) : pool_(pool), kernels_(kernels) {}
+  MatMulRunner(ThreadPool* pool, const Kernels* kernels);
   // Start with Clear, Add the products, Run them. The lists keep their memory from call to call.
   void Clear() { products_.clear(); }
   void Add(const MatMul& product) { products_.push_back(product); }
@@ -40,12 +42,17 @@ class MatMulRunner {
     double work;
   };
   void Cut(const MatMul& product, double target);
-  void RunTile(const Tile& tile) const;
+  void RunTile(const Tile& tile, int worker);
+
+  struct AlignedDelete {
+    void operator()(float* p) const { ::operator delete(p, std::align_val_t(64)); }
+  };
 
   ThreadPool* pool_;
   const Kernels* kernels_;
   std::vector<MatMul> products_;
   std::vector<Tile> tiles_;
+  std::vector<std::unique_ptr<float[], AlignedDelete>> scratch_;   // packed operands, one block per worker
 };
 
 }  // namespace moe
