@@ -1,0 +1,67 @@
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "capi/internal.h"
+#include "nlohmann/json.hpp"
+#include "transport/ucx/ucx.h"
+
+using moe::capi::Catch;
+using moe::capi::NullArgument;
+using moe::capi::ToString;
+
+namespace {
+
+std::string CpuModel() {
+  std::ifstream f("/proc/cpuinfo");
+  for (std::string line; std::getline(f, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+bool CanLoad(const char* library) {
+  void* h = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  if (h) dlclose(h);
+  return h != nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+void moe_version(int32_t* major, int32_t* minor, int32_t* patch) {
+  if (major) *major = MOE_VERSION_MAJOR;
+  if (minor) *minor = MOE_VERSION_MINOR;
+  if (patch) *patch = MOE_VERSION_PATCH;
+}
+
+moe_status* moe_info(const char* ucx_library, char** json) {
+  return Catch([&]() -> absl::Status {
+    if (json == nullptr) return NullArgument("json");
+    nlohmann::ordered_json j;
+    j["version"] = absl::StrCat(MOE_VERSION_MAJOR, ".", MOE_VERSION_MINOR, ".", MOE_VERSION_PATCH);
+    j["cpu"] = {{"model", CpuModel()}, {"cores", std::thread::hardware_concurrency()}, {"memory_bytes", static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)}};
+    MOE_ASSIGN_OR_RETURN(auto device, moe::MakeCpuDevice(1));
+    j["cpu"]["kernels"] = device->Describe();
+    const moe::UcxProbeResult ucx = moe::UcxProbe(ucx_library ? ucx_library : "");
+    j["ucx"]["found"] = ucx.found;
+    if (ucx.found) {
+      j["ucx"]["version"] = ucx.version;
+      j["ucx"]["path"] = ucx.path;
+    } else {
+      j["ucx"]["remedy"] = ucx.remedy;
+    }
+    const bool driver = CanLoad("libcuda.so.1"), nccl = CanLoad("libnccl.so.2");
+    j["cuda"] = {{"built", false}, {"driver", driver}, {"nccl", nccl}, {"remedy", "this version computes on the CPU only"}};
+    const auto modules = moe::MakeDefaultRegistry();
+    j["gates"] = modules->GateNames();
+    j["experts"] = modules->ExpertNames();
+    j["partitions"] = modules->PartitionNames();
+    *json = ToString(j.dump());
+    return absl::OkStatus();
+  });
+}
+
+}  // extern "C"
