@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "core/device/cpu/memory_kernels.h"
 
 namespace moe {
 
@@ -51,6 +52,10 @@ struct Kernels {
   ActivationKernels activation;
   GemmKernels gemm;
   PeakKernels peak;
+  RunKernels runs;
+  UpdateKernels update;
+  RowKernels rows;
+  SoftmaxKernels softmax;
 };
 
 // `isa` must be one of AvailableIsas().

@@ -48,12 +48,10 @@ struct RowKernels {
 
 // Rows of scores; simd/softmax.inc.
 struct SoftmaxKernels {
-  // p = exp(l - max) / sum, p may be l.
-  void (*softmax)(const float* l, float* p, int64_t size, float* max, float* sum);
+  // p = scale * exp(l - max) / sum, p may be l.
+  void (*softmax)(float scale, const float* l, float* p, int64_t size, float* max, float* sum);
   void (*softmax_grad)(const float* p, const float* dp, float* dl, int64_t size);   // dl may be dp
   void (*max_sum)(const float* l, int64_t size, float* max, float* sum);            // of exp(l - max)
-  // l = scale * exp(l - max) / sum
-  void (*scaled_softmax)(float scale, float* l, int64_t size, float* max, float* sum);
 };
 
 }  // namespace moe
