@@ -7,7 +7,7 @@
 namespace moe {
 
 CpuDevice::CpuDevice(int threads, Isa isa)
-    : isa_(isa), kernels_(KernelsOf(isa)), pool_(threads), matmul_(&pool_, &kernels_) {}
+    : isa_(isa), kernels_(KernelsOf(isa)), pool_(threads), matmul_(&pool_, &kernels_), worker_scratch_(threads) {}
 
 std::string CpuDevice::Describe() const {
   return absl::StrCat("cpu: ", Name(isa_), " kernels, ", num_threads(), num_threads() == 1 ? " thread" : " threads", ", ", DescribeBlas(isa_));

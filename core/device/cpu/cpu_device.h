@@ -12,6 +12,7 @@
 #include "core/device/cpu/isa.h"
 #include "core/device/cpu/kernels.h"
 #include "core/device/cpu/matmul.h"
+#include "core/device/cpu/scratch.h"
 #include "core/device/cpu/thread_pool.h"
 #include "core/device/reference/reference_device.h"
 
@@ -72,6 +73,9 @@ class CpuDevice : public ReferenceDevice {
   absl::Status AdamW(const AdamWStep& s, In g, Out p, Out m, Out v) override;
   absl::Status Sgd(double lr, double momentum, double weight_decay, double grad_scale, In g, Out p, Out mom) override;
 
+  absl::Status AttentionForward(const AttentionShape& s, In q, In k, In v, Out o, Out lse_BHS) override;
+  absl::Status AttentionBackward(const AttentionShape& s, In q, In k, In v, In o, In lse_BHS, In do_, Out dq, Out dk, Out dv) override;
+
   absl::StatusOr<double> MeasurePeakGflops() override;
 
  private:
@@ -79,6 +83,7 @@ class CpuDevice : public ReferenceDevice {
   const Kernels& kernels_;
   ThreadPool pool_;
   MatMulRunner matmul_;
+  Scratch worker_scratch_;   // of one operation at a time
   // Partial sums of tasks; keep their memory from call to call.
   std::vector<double> partial_;
   std::vector<float> scratch_;

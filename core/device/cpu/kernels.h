@@ -43,6 +43,28 @@ struct GemmKernels {
   void (*block)(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float alpha, float beta, float* c, int64_t ldc);
 };
 
+// One sequence, one key/value head, the query heads that read it. Pointers are to the sequence's first row and the first
+// head's first column; query head x begins x * head_dim columns and its lse x * seq elements further on.
+struct AttentionTask {
+  int64_t seq, head_dim, query_heads;
+  float scale;
+  const float *q, *k, *v;
+  int64_t ldq, ldk, ldv;
+  float *o, *lse;   // outputs of forward, inputs of backward
+  int64_t ldo;
+  const float* d_o;   // the rest for backward only
+  int64_t lddo;
+  float *dq, *dk, *dv;
+  int64_t lddq, lddk, lddv;
+};
+
+struct AttentionKernels {
+  int64_t (*forward_scratch)(int64_t seq, int64_t head_dim);   // in floats
+  void (*forward)(const AttentionTask& task, float* scratch);
+  int64_t (*backward_scratch)(int64_t seq, int64_t head_dim);
+  void (*backward)(const AttentionTask& task, float* scratch);
+};
+
 struct PeakKernels {
   int64_t (*fma_chains)(int64_t rounds);   // returns the floating-point operations done
 };
@@ -51,6 +73,7 @@ struct Kernels {
   ElementwiseKernels elementwise;
   ActivationKernels activation;
   GemmKernels gemm;
+  AttentionKernels attention;
   PeakKernels peak;
   RunKernels runs;
   UpdateKernels update;
