@@ -24,7 +24,7 @@ absl::Status ReferenceDevice::CrossEntropy(Out logits_TV, In labels_T, Out nll_T
       double largest = -std::numeric_limits<double>::infinity(), sum = 0;
       for (int64_t v = 0; v < V; ++v) largest = std::max<double>(largest, l[v]);
       for (int64_t v = 0; v < V; ++v) sum += std::exp(l[v] - largest);
-      nll_T.as<T>()[t] = static_cast<T>(largest + std::log(sum) - l[label]);
+      nll_T.as<T>()[t] = static_cast<T>(largest - l[label] + std::log(sum));
       if (!write_grad) continue;
       for (int64_t v = 0; v < V; ++v) l[v] = static_cast<T>(grad_scale * (std::exp(l[v] - largest) / sum - (v == label ? 1 : 0)));
     }

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Implementation {
   std::vector<std::function<absl::StatusOr<std::unique_ptr<Device>>()>> makers;
 };
 std::vector<Implementation> Implementations();
+inline void PrintTo(const Implementation& i, std::ostream* os) { *os << i.name; }
 
 // One tensor on every device; [0] is the float64 reference.
 struct Operand {
