@@ -73,8 +73,11 @@ absl::Status CpuDevice::CombineBackward(In rows_ND, In pos_TK, In w_TK, In dy_TD
       const int32_t* pos = Row<int32_t>(pos_TK, t);
       if (t + 1 < end) {
         const int32_t* next = Row<int32_t>(pos_TK, t + 1);
-        for (int64_t k = 0; k < K; ++k)
-          if (next[k] >= 0) Prefetch(Row<float>(rows_ND, next[k]), D);
+        for (int64_t k = 0; k < K; ++k) {
+          if (next[k] < 0) continue;
+          Prefetch(Row<float>(rows_ND, next[k]), D);
+          Prefetch(Row<float>(drows_ND, next[k]), D);
+        }
       }
       for (int64_t k = 0; k < K; ++k) {
         Row<float>(dw_TK, t)[k] =
