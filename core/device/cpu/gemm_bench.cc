@@ -116,10 +116,9 @@ void Run(int threads, Isa isa, const std::string& only) {
     b.Gemm(false, false, 2048, 256, 2048);
     b.Gemm(true, false, 2048, 256, 2048);
     b.Gemm(false, true, 4096, 8, 256);
-    b.Gemm(false, true, 16, 1024, 256);
-    b.Gemm(false, true, 4, 1024, 256);
-    b.Gemm(false, true, 1, 1024, 256);
-    b.Gemm(false, false, 1, 1024, 256);
+    b.Gemm(true, false, 8, 256, 4096);
+    b.Gemm(false, false, 4096, 256, 8);
+    for (int m : {1, 2, 4, 6, 8, 12, 16, 24}) for (int tb : {1, 0}) b.Gemm(false, tb, m, 1024, 256);
   }
   if (only.empty() || only == "attention") {
     b.Attention(16, 256, 8, 4, 32);

@@ -35,12 +35,27 @@ struct ActivationKernels {
   Backward relu_grad;
 };
 
+// A product without packing. With b transposed, c[i, j] = alpha sum_k a[i, k] b[j, k] + beta c[i, j] with any strides of c
+// and a_k = 1; else b is [k, n], any strides of a and c_column = 1. beta = 0 never reads c.
+struct FewRowsProduct {
+  bool b_transposed;
+  int64_t m, n, k;
+  float alpha, beta;
+  const float* a;
+  int64_t a_row, a_k;
+  const float* b;
+  int64_t ldb;
+  float* c;
+  int64_t c_row, c_column;
+};
+
 // Matrix products over packed operands; see simd/gemm.inc for the layouts.
 struct GemmKernels {
   int64_t rows, columns;   // of one panel
   void (*pack_a)(bool transposed, const float* a, int64_t lda, int64_t m, int64_t k, float* to);
   void (*pack_b)(bool transposed, const float* b, int64_t ldb, int64_t k, int64_t n, float* to);
   void (*block)(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float alpha, float beta, float* c, int64_t ldc);
+  void (*few_rows)(const FewRowsProduct& product);
 };
 
 // One sequence, one key/value head, the query heads that read it. Pointers are to the sequence's first row and the first

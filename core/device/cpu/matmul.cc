@@ -17,7 +17,20 @@ constexpr int64_t kRows = 192;
 constexpr int64_t kDepth = 256;
 constexpr int64_t kColumns = 1024;
 
+// Products with so few rows (or columns) are bound by reading the other operand; they are cut by its size, which takes
+// some 50 microseconds of one core's share of the memory.
+constexpr int64_t kFewRows = 16;
+constexpr int64_t kFewRowsElements = 128 * 1024;
+
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The ways to compute a product; decided by the whole product, so that a tile's result does not depend on the cut.
+enum class Way { kPacked, kFewRows, kFewColumns };
+Way WayOf(const MatMul& p) {
+  if (p.m <= kFewRows && !(p.trans_a && p.trans_b)) return Way::kFewRows;
+  if (p.n <= kFewRows && p.trans_b && !p.trans_a) return Way::kFewColumns;
+  return Way::kPacked;
+}
 
 }  // namespace
 
@@ -27,6 +40,18 @@ MatMulRunner::MatMulRunner(ThreadPool* pool, const Kernels* kernels) : pool_(poo
 }
 
 void MatMulRunner::Cut(const MatMul& p, double target) {
+  const Way way = WayOf(p);
+  if (way != Way::kPacked) {
+    const int64_t size = way == Way::kFewRows ? p.n : p.m;
+    const int64_t step = CeilDiv(CeilDiv(size, std::max<int64_t>(1, size * p.k / kFewRowsElements)), 64) * 64;
+    for (int64_t at = 0; at < size; at += step) {
+      const int64_t part = std::min(step, size - at);
+      Tile t = way == Way::kFewRows ? Tile{&p, 0, p.m, at, part, 0} : Tile{&p, at, part, 0, p.n, 0};
+      t.work = static_cast<double>(t.m) * t.n * p.k;
+      tiles_.push_back(t);
+    }
+    return;
+  }
   const double work = static_cast<double>(p.m) * p.n * std::max<int64_t>(p.k, 1);
   const int64_t pieces = std::max<int64_t>(1, static_cast<int64_t>(work / target));
   // Among the ways to cut into at least that many pieces, the one whose tiles read least of a and b.
@@ -63,6 +88,15 @@ void MatMulRunner::Run() {
 void MatMulRunner::RunTile(const Tile& t, int worker) {
   const MatMul& p = *t.product;
   const GemmKernels& gemm = kernels_->gemm;
+  const Way way = WayOf(p);
+  if (way != Way::kPacked) {
+    const float* a = p.a + (p.trans_a ? t.m0 : t.m0 * p.lda);
+    const float* b = p.b + (p.trans_b ? t.n0 * p.ldb : t.n0);
+    float* c = p.c + t.m0 * p.ldc + t.n0;
+    // Few columns: the same product seen from its transpose.
+    if (way == Way::kFewColumns) return gemm.few_rows({true, t.n, t.m, p.k, p.alpha, p.beta, b, p.ldb, 1, a, p.lda, c, 1, p.ldc});
+    return gemm.few_rows({p.trans_b, t.m, t.n, p.k, p.alpha, p.beta, a, p.trans_a ? 1 : p.lda, p.trans_a ? p.lda : 1, b, p.ldb, c, p.ldc, 1});
+  }
   float* packed_a = scratch_[worker].get();
   float* packed_b = packed_a + kDepth * kRows;
   // Equal parts of k, so that the last one is not a sliver; at least one, which applies beta.
