@@ -34,11 +34,11 @@ class FfnExpert : public Expert {
 
   absl::Status Backward(const ModuleContext& ctx, In x_RD, absl::Span<const int64_t> offsets, const ExpertSaved& s, In dy_RD, Out dx_RD) override {
     Device* d = ctx.device;
-    MOE_ASSIGN_OR_RETURN(TensorView da, ctx.arena->Make(x_RD.dtype(), s.a_RF.shape()));
     MOE_RETURN_IF_ERROR(d->GroupedGemm(GroupedForm::kWeightGrad, dy_RD, s.a_RF, offsets, 1, w_out_->grad));
     if (b_out_) MOE_RETURN_IF_ERROR(d->GroupedBiasGrad(dy_RD, offsets, b_out_->grad));
+    // Backward comes once, so what forward saved makes room for its own gradient as soon as nobody reads it any more.
+    const TensorView &da = s.a_RF, &dh = s.h_RH;
     MOE_RETURN_IF_ERROR(d->GroupedGemm(GroupedForm::kInputGrad, dy_RD, w_out_->value, offsets, 0, da));
-    const TensorView& dh = s.h_RH;   // in place: nobody reads the activation's input after this
     MOE_RETURN_IF_ERROR(d->ActivationBackward(activation_, s.h_RH, da, dh));
     MOE_RETURN_IF_ERROR(d->GroupedGemm(GroupedForm::kWeightGrad, dh, x_RD, offsets, 1, w_in_->grad));
     if (b_in_) MOE_RETURN_IF_ERROR(d->GroupedBiasGrad(dh, offsets, b_in_->grad));
@@ -85,6 +85,12 @@ class FfnExpert : public Expert {
 
 absl::StatusOr<std::unique_ptr<Expert>> MakeFfnExpert(const ExpertSpec& spec, Activation activation) {
   if (spec.d_model < 1 || spec.d_hidden < 1) return InvalidArgument("expert: d_model is ", spec.d_model, ", d_hidden is ", spec.d_hidden, "; both must be at least 1");
+  for (size_t i = 0; i < spec.local_experts.size(); ++i) {
+    const int64_t id = spec.local_experts[i];
+    if (id < 0 || id >= spec.num_global_experts) return InvalidArgument("expert: local expert ", id, " is outside 0 .. ", spec.num_global_experts - 1, " (model.num_global_experts ", spec.num_global_experts, ")");
+    if (i > 0 && id <= spec.local_experts[i - 1]) return InvalidArgument("expert: the local experts must ascend, ", id, " comes after ", spec.local_experts[i - 1]);
+  }
+  if (spec.param_kind == ParamKind::kDense && spec.local_experts.size() != 1) return InvalidArgument("expert: a dense layer is one network, not ", spec.local_experts.size());
   return std::unique_ptr<Expert>(new FfnExpert(spec, activation));
 }
 

@@ -12,7 +12,10 @@ class MixtralGate : public Gate {
   int64_t top_k() const override { return top_k_; }
   absl::Status DeclareParams(ParamStore* store, const std::string& prefix) override { return router_.DeclareParams(store, prefix); }
 
-  absl::Status Select(const ModuleContext& ctx, In x_TD, In valid_T, Routing* r) override { return router_.Select(ctx, x_TD, valid_T, r); }
+  absl::Status Select(const ModuleContext& ctx, In x_TD, In valid_T, Routing* r) override {
+    *r = Routing();
+    return router_.Select(ctx, x_TD, valid_T, r);
+  }
 
   // Renormalised over the K that were chosen, then dropped: a token that loses a route gets less.
   absl::Status Weigh(const ModuleContext& ctx, In selected_TK, Routing* r) override {
@@ -36,9 +39,14 @@ class MixtralGate : public Gate {
 
 }  // namespace
 
+std::string MixtralGateWarning(int64_t top_k) {
+  if (top_k != 1) return "";
+  return "gate.kind=mixtral with model.top_k=1 divides the one weight by itself: it is always 1 and the router learns nothing from the loss; use gate.kind=switch";
+}
+
 absl::StatusOr<std::unique_ptr<Gate>> MakeMixtralGate(const GateSpec& spec) {
-  if (spec.top_k < 1 || spec.top_k > spec.num_global_experts)
-    return InvalidArgument("model.top_k is ", spec.top_k, ", must be between 1 and model.num_global_experts, which is ", spec.num_global_experts);
+  MOE_RETURN_IF_ERROR(CheckGateSpec(spec));
+  if (spec.config.jitter() != 0) return InvalidArgument("gate.jitter is ", spec.config.jitter(), ", but gate.kind=mixtral has no jitter: set gate.jitter=0 or gate.kind=switch");
   return std::unique_ptr<Gate>(new MixtralGate(spec));
 }
 

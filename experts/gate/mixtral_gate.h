@@ -4,10 +4,14 @@
 #define MOE_EXPERTS_GATE_MIXTRAL_GATE_H_
 
 #include <memory>
+#include <string>
 
 #include "core/moe/gate.h"
 
 namespace moe {
+
+// What the user should be told about this top_k; empty: nothing.
+std::string MixtralGateWarning(int64_t top_k);
 
 absl::StatusOr<std::unique_ptr<Gate>> MakeMixtralGate(const GateSpec& spec);
 

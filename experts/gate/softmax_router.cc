@@ -1,5 +1,6 @@
 #include "experts/gate/softmax_router.h"
 
+#include <cmath>
 #include <vector>
 
 namespace moe {
@@ -9,8 +10,17 @@ absl::Status SoftmaxRouter::DeclareParams(ParamStore* store, const std::string& 
   return absl::OkStatus();
 }
 
-absl::Status SoftmaxRouter::Select(const ModuleContext& ctx, In x_TD, In valid_T, Routing* r) {
+absl::Status SoftmaxRouter::Select(const ModuleContext& ctx, In given_TD, In valid_T, Routing* r) {
   Device* d = ctx.device;
+  TensorView x_TD = given_TD;
+  if (valid_T.defined()) {
+    if (!r->x_TD.defined()) {
+      MOE_ASSIGN_OR_RETURN(r->x_TD, ctx.arena->Make(x_TD.dtype(), x_TD.shape()));
+      MOE_RETURN_IF_ERROR(d->Copy(x_TD, r->x_TD));
+    }
+    MOE_RETURN_IF_ERROR(d->MaskRows(valid_T, r->x_TD));
+    x_TD = r->x_TD;
+  }
   const int64_t T = x_TD.dim(0), E = spec_.num_global_experts, K = spec_.top_k;
   const DType t = x_TD.dtype();
   MOE_ASSIGN_OR_RETURN(r->logits_TE, ctx.arena->Make(t, {T, E}));
@@ -19,6 +29,9 @@ absl::Status SoftmaxRouter::Select(const ModuleContext& ctx, In x_TD, In valid_T
   MOE_ASSIGN_OR_RETURN(r->ids_TK, ctx.arena->Make(DType::kI32, {T, K}));
   MOE_ASSIGN_OR_RETURN(r->raw_TK, ctx.arena->Make(t, {T, K}));
   MOE_RETURN_IF_ERROR(d->Gemm(false, true, 1, x_TD, weight_->value, 0, r->logits_TE));
+  // Softmax turns a logit of -inf into an innocent 0; the sum does not. Only then is it worth naming the row.
+  MOE_ASSIGN_OR_RETURN(const double sum, d->Sum(r->logits_TE));
+  if (!std::isfinite(sum)) MOE_RETURN_IF_ERROR(Annotate(d->TopK(r->logits_TE, r->ids_TK), "router logits"));
   MOE_RETURN_IF_ERROR(d->Softmax(r->logits_TE, r->probs_TE, r->lse_T));
   MOE_RETURN_IF_ERROR(d->TopK(r->probs_TE, r->ids_TK));
   if (valid_T.defined()) {
@@ -34,8 +47,9 @@ absl::Status SoftmaxRouter::Select(const ModuleContext& ctx, In x_TD, In valid_T
   return d->GatherColumns(r->probs_TE, r->ids_TK, r->raw_TK);
 }
 
-absl::Status SoftmaxRouter::Backward(const ModuleContext& ctx, In x_TD, In valid_T, In ids_TK, const Routing& r, In draw_TK, In aux_E, double z_coef, Out dx_TD) {
+absl::Status SoftmaxRouter::Backward(const ModuleContext& ctx, In given_TD, In valid_T, In ids_TK, const Routing& r, In draw_TK, In aux_E, double z_coef, Out dx_TD) {
   Device* d = ctx.device;
+  const TensorView& x_TD = r.x_TD.defined() ? r.x_TD : given_TD;
   const DType t = x_TD.dtype();
   MOE_ASSIGN_OR_RETURN(TensorView dlogits, ctx.arena->Make(t, r.logits_TE.shape()));
   MOE_RETURN_IF_ERROR(d->Fill(dlogits, 0));
@@ -47,6 +61,14 @@ absl::Status SoftmaxRouter::Backward(const ModuleContext& ctx, In x_TD, In valid
   if (valid_T.defined()) MOE_RETURN_IF_ERROR(d->MaskRows(valid_T, dlogits));
   MOE_RETURN_IF_ERROR(d->Gemm(true, false, 1, dlogits, x_TD, 1, weight_->grad));
   return d->Gemm(false, false, 1, dlogits, weight_->value, 1, dx_TD);
+}
+
+absl::Status CheckGateSpec(const GateSpec& spec) {
+  if (spec.num_global_experts < 1) return InvalidArgument("model.num_global_experts is ", spec.num_global_experts, ", must be at least 1");
+  if (spec.top_k < 1 || spec.top_k > spec.num_global_experts)
+    return InvalidArgument("model.top_k is ", spec.top_k, ", must be between 1 and model.num_global_experts, which is ", spec.num_global_experts);
+  if (spec.d_model < 1) return InvalidArgument("model.d_model is ", spec.d_model, ", must be at least 1");
+  return absl::OkStatus();
 }
 
 absl::Status ZeroDropped(const ModuleContext& ctx, In ids_TK, TensorView* weights_TK) {

@@ -13,6 +13,7 @@ class SwitchGate : public Gate {
   absl::Status DeclareParams(ParamStore* store, const std::string& prefix) override { return router_.DeclareParams(store, prefix); }
 
   absl::Status Select(const ModuleContext& ctx, In x_TD, In valid_T, Routing* r) override {
+    *r = Routing();
     if (!ctx.training || jitter_ == 0) return router_.Select(ctx, x_TD, valid_T, r);
     MOE_ASSIGN_OR_RETURN(r->extra[0], ctx.arena->Make(x_TD.dtype(), x_TD.shape()));
     MOE_ASSIGN_OR_RETURN(r->x_TD, ctx.arena->Make(x_TD.dtype(), x_TD.shape()));
@@ -27,10 +28,10 @@ class SwitchGate : public Gate {
   }
 
   absl::Status Backward(const ModuleContext& ctx, In x_TD, In valid_T, const Routing& r, In dweights_TK, In aux_E, double z_coef, Out dx_TD) override {
-    if (!r.x_TD.defined()) return router_.Backward(ctx, x_TD, valid_T, r.ids_TK, r, dweights_TK, aux_E, z_coef, dx_TD);
+    if (!r.extra[0].defined()) return router_.Backward(ctx, x_TD, valid_T, r.ids_TK, r, dweights_TK, aux_E, z_coef, dx_TD);
     MOE_ASSIGN_OR_RETURN(TensorView dnoisy, ctx.arena->Make(x_TD.dtype(), x_TD.shape()));
     MOE_RETURN_IF_ERROR(ctx.device->Fill(dnoisy, 0));
-    MOE_RETURN_IF_ERROR(router_.Backward(ctx, r.x_TD, valid_T, r.ids_TK, r, dweights_TK, aux_E, z_coef, dnoisy));
+    MOE_RETURN_IF_ERROR(router_.Backward(ctx, x_TD, valid_T, r.ids_TK, r, dweights_TK, aux_E, z_coef, dnoisy));
     MOE_RETURN_IF_ERROR(ctx.device->Multiply(dnoisy, r.extra[0], dnoisy));
     return ctx.device->Axpy(1, dnoisy, dx_TD);
   }
@@ -44,6 +45,7 @@ class SwitchGate : public Gate {
 
 absl::StatusOr<std::unique_ptr<Gate>> MakeSwitchGate(const GateSpec& spec) {
   if (spec.top_k != 1) return InvalidArgument("model.top_k is ", spec.top_k, "; gate.kind=switch routes each token to one expert: set model.top_k=1");
+  MOE_RETURN_IF_ERROR(CheckGateSpec(spec));
   return std::unique_ptr<Gate>(new SwitchGate(spec));
 }
 
