@@ -18,6 +18,8 @@ std::vector<std::string> Names(const std::map<std::string, Maker>& map) {
 
 template <typename Maker>
 absl::Status Add(const char* what, std::map<std::string, Maker>* map, const std::string& name, Maker maker) {
+  if (name.empty()) return InvalidArgument("a ", what, " needs a name");
+  if (!maker) return InvalidArgument("the ", what, " named '", name, "' has no function that makes it");
   if (!map->emplace(name, std::move(maker)).second) return absl::AlreadyExistsError(absl::StrCat("a ", what, " named '", name, "' is registered already"));
   return absl::OkStatus();
 }
@@ -61,6 +63,12 @@ std::unique_ptr<Registry> MakeDefaultRegistry() {
   for (const auto& [name, activation] : kinds) (void)r->RegisterExpert(name, [a = activation](const ExpertSpec& spec) { return MakeFfnExpert(spec, a); });
   (void)r->RegisterPartition("block", [](const config::PartitionConfig&) -> absl::StatusOr<std::unique_ptr<Partition>> { return MakeBlockPartition(); });
   return r;
+}
+
+std::vector<std::string> ModuleWarnings(const config::Config& c) {
+  std::vector<std::string> out;
+  if (c.gate().kind() == "mixtral" && c.model().top_k() == 1) out.push_back(MixtralTopOneWarning());
+  return out;
 }
 
 }  // namespace moe

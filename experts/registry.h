@@ -39,5 +39,8 @@ class Registry : public ModuleFactory {
 // With every bundled module.
 std::unique_ptr<Registry> MakeDefaultRegistry();
 
+// What the user should be told of a configuration that works but hardly does what was meant; for the log and the run's status.
+std::vector<std::string> ModuleWarnings(const config::Config& c);
+
 }  // namespace moe
 #endif  // MOE_EXPERTS_REGISTRY_H_

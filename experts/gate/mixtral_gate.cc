@@ -39,8 +39,7 @@ class MixtralGate : public Gate {
 
 }  // namespace
 
-std::string MixtralGateWarning(int64_t top_k) {
-  if (top_k != 1) return "";
+std::string MixtralTopOneWarning() {
   return "gate.kind=mixtral with model.top_k=1 divides the one weight by itself: it is always 1 and the router learns nothing from the loss; use gate.kind=switch";
 }
 

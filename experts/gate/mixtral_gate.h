@@ -10,8 +10,8 @@
 
 namespace moe {
 
-// What the user should be told about this top_k; empty: nothing.
-std::string MixtralGateWarning(int64_t top_k);
+// What to tell the user who chooses top_k 1.
+std::string MixtralTopOneWarning();
 
 absl::StatusOr<std::unique_ptr<Gate>> MakeMixtralGate(const GateSpec& spec);
 
