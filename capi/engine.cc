@@ -7,7 +7,7 @@
 #include "core/config/validate.h"
 #include "nlohmann/json.hpp"
 #include "transport/inproc/inproc.h"
-#include "transport/self/self.h"
+#include "transport/self.h"
 #include "transport/ucx/ucx.h"
 
 using moe::capi::Catch;

@@ -9,6 +9,7 @@ config::OptimizerConfig Config(int64_t warmup) {
   config::OptimizerConfig c;
   c.set_lr(0.003);
   c.set_warmup_steps(warmup);
+  c.set_decay_steps(0);
   return c;
 }
 
