@@ -28,11 +28,36 @@ std::vector<Axis> Varied(GroupKind kind) {
 
 int I(Axis a) { return static_cast<int>(a); }
 
-std::string Divisors(int64_t n) {
-  std::vector<int64_t> d;
-  for (int64_t i = 1; i <= n && d.size() < 16; ++i)
-    if (n % i == 0) d.push_back(i);
-  return absl::StrJoin(d, ", ");
+// The divisors of n next to `near`: "2 or 4".
+std::string NearestDivisors(int64_t n, int64_t near) {
+  int64_t below = std::clamp<int64_t>(near, 1, n), above = below;
+  while (n % below != 0) --below;
+  while (n % above != 0) ++above;
+  return below == above ? absl::StrCat(below) : absl::StrCat(below, " or ", above);
+}
+
+// Takes an axis out of the ranks that are left; `from` says what they are.
+absl::Status TakeOut(const char* axis, int64_t value, const std::string& from, int64_t* left) {
+  if (value < 1) return InvalidArgument("mesh.", axis, " is ", value, ", must be at least 1");
+  if (*left % value != 0)
+    return InvalidArgument("mesh.", axis, " ", value, " does not divide ", from, ", which is ", *left, "; nearest that does: mesh.", axis, "=", NearestDivisors(*left, value));
+  *left /= value;
+  return absl::OkStatus();
+}
+
+struct Left { int64_t dp = 0, edp = 0; };   // what the other axes leave for the last one of each map
+
+absl::StatusOr<Left> TakeOutAll(int64_t world, const MeshSizes& s, bool with_ep) {
+  if (world < 1) return InvalidArgument("ranks is ", world, ", must be at least 1");
+  int64_t stage = world;
+  MOE_RETURN_IF_ERROR(TakeOut("pp", s.pp, "ranks", &stage));
+  Left left{stage, stage};
+  const std::string of_stage = absl::StrCat("the ranks of a stage (ranks ", world, " / mesh.pp ", s.pp, ")");
+  MOE_RETURN_IF_ERROR(TakeOut("tp", s.tp, of_stage, &left.dp));
+  MOE_RETURN_IF_ERROR(TakeOut("cp", s.cp, absl::StrCat(of_stage, " / mesh.tp ", s.tp), &left.dp));
+  MOE_RETURN_IF_ERROR(TakeOut("etp", s.etp, of_stage, &left.edp));
+  if (with_ep) MOE_RETURN_IF_ERROR(TakeOut("ep", s.ep, absl::StrCat(of_stage, " / mesh.etp ", s.etp), &left.edp));
+  return left;
 }
 
 }  // namespace
@@ -47,21 +72,12 @@ const char* Name(GroupKind k) {
 }
 
 absl::StatusOr<Mesh> Mesh::Make(int64_t world, const MeshSizes& s, bool pp_slowest) {
-  const std::pair<const char*, int64_t> given[] = {{"tp", s.tp}, {"cp", s.cp}, {"dp", s.dp}, {"pp", s.pp}, {"etp", s.etp}, {"ep", s.ep}};
-  for (const auto& [name, value] : given)
-    if (value < 1) return InvalidArgument("mesh.", name, " is ", value, ", must be at least 1");
-  if (world < 1) return InvalidArgument("ranks is ", world, ", must be at least 1");
-  const int64_t attention = s.tp * s.cp * s.dp * s.pp;
-  if (attention != world)
-    return InvalidArgument("mesh.tp ", s.tp, " x mesh.cp ", s.cp, " x mesh.dp ", s.dp, " x mesh.pp ", s.pp, " is ", attention, ", but ranks is ", world,
-                           world % (s.tp * s.cp * s.pp) == 0 ? absl::StrCat("; mesh.dp=", world / (s.tp * s.cp * s.pp), " would fit") : "");
-  const int64_t moe = s.etp * s.ep * s.pp;
-  if (world % moe != 0)
-    return InvalidArgument("mesh.etp ", s.etp, " x mesh.ep ", s.ep, " x mesh.pp ", s.pp, " is ", moe, ", which does not divide ranks, which is ", world, "; mesh.ep can be one of ",
-                           Divisors(std::max<int64_t>(world / std::max<int64_t>(s.pp * s.etp, 1), 1)));
+  MOE_ASSIGN_OR_RETURN(const Left left, TakeOutAll(world, s, true));
+  if (s.dp != left.dp)
+    return InvalidArgument("mesh.dp ", s.dp, " x mesh.tp ", s.tp, " x mesh.cp ", s.cp, " x mesh.pp ", s.pp, " is not the number of ranks: ranks is ", world, "; use mesh.dp=", left.dp, " or leave it out");
   Mesh m;
   m.world_ = world;
-  m.size_ = {s.tp, s.cp, s.dp, s.pp, s.etp, s.ep, world / moe};
+  m.size_ = {s.tp, s.cp, s.dp, s.pp, s.etp, s.ep, left.edp};
   // Order: the axes inside a stage, then pp; or pp before the data-parallel axes.
   const auto strides = [&](const Axis (&axes)[4]) {
     std::array<int64_t, 4> order = {0, 1, 2, 3};
@@ -95,15 +111,17 @@ absl::StatusOr<Mesh> Mesh::Make(int64_t world, const MeshSizes& s, bool pp_slowe
 int64_t Mesh::size(Axis a) const { return size_[I(a)]; }
 int64_t Mesh::coordinate(int64_t rank, Axis a) const { return rank / stride_[I(a)] % size_[I(a)]; }
 
+int64_t Mesh::FirstMember(GroupKind kind, int64_t rank) const {
+  for (Axis axis : Varied(kind)) rank -= coordinate(rank, axis) * stride_[I(axis)];
+  return rank;
+}
+
 std::vector<int64_t> Mesh::Group(GroupKind kind, int64_t rank) const {
-  std::vector<int64_t> members = {rank};
+  std::vector<int64_t> members = {FirstMember(kind, rank)};
   for (Axis axis : Varied(kind)) {
-    std::vector<int64_t> wider;
-    for (int64_t r : members) {
-      const int64_t base = r - coordinate(r, axis) * stride_[I(axis)];
-      for (int64_t c = 0; c < size(axis); ++c) wider.push_back(base + c * stride_[I(axis)]);
-    }
-    members = std::move(wider);
+    const size_t n = members.size();
+    for (int64_t c = 1; c < size(axis); ++c)
+      for (size_t i = 0; i < n; ++i) members.push_back(members[i] + c * stride_[I(axis)]);
   }
   std::sort(members.begin(), members.end());
   return members;
@@ -111,33 +129,42 @@ std::vector<int64_t> Mesh::Group(GroupKind kind, int64_t rank) const {
 
 std::vector<std::vector<int64_t>> Mesh::Groups(GroupKind kind) const {
   std::vector<std::vector<int64_t>> out;
-  for (int64_t r = 0; r < world_; ++r) {
-    std::vector<int64_t> g = Group(kind, r);
-    if (g.front() == r) out.push_back(std::move(g));
-  }
+  for (int64_t r = 0; r < world_; ++r)
+    if (FirstMember(kind, r) == r) out.push_back(Group(kind, r));
   return out;
 }
 
-int64_t Mesh::GroupId(GroupKind kind, int64_t rank) const {
-  return static_cast<int64_t>(kind) * world_ + Group(kind, rank).front();
+int64_t Mesh::GroupId(GroupKind kind, int64_t rank) const { return static_cast<int64_t>(kind) * world_ + FirstMember(kind, rank); }
+
+std::vector<MeshGroup> Mesh::AllGroups() const {
+  std::vector<MeshGroup> out;
+  for (GroupKind kind : kGroupKinds)
+    for (const std::vector<int64_t>& members : Groups(kind)) out.push_back({kind, GroupId(kind, members.front()), members});
+  return out;
+}
+
+absl::Status Mesh::CheckWithinStage(absl::Span<const int64_t> members) const {
+  for (int64_t r : members) {
+    if (r < 0 || r >= world_) return InvalidArgument("rank ", r, " of the group is outside the world of ", world_);
+    const int64_t first = members.front();
+    if (coordinate(r, Axis::kPp) != coordinate(first, Axis::kPp))
+      return InvalidArgument("group [", absl::StrJoin(members, ","), "] of an MoE layer crosses the pipeline axis pp: rank ", first, " is in stage ", coordinate(first, Axis::kPp), ", rank ", r, " in stage ",
+                             coordinate(r, Axis::kPp), "; its all-to-all would hang. Give a group of ranks of one stage, such as the expert-parallel group [",
+                             absl::StrJoin(Group(GroupKind::kEp, first), ","), "]");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Mesh> MeshFromConfig(int64_t world, const config::MeshConfig& c, int64_t experts) {
+  const auto given = [](int64_t value) { return value == 0 ? 1 : value; };
   MeshSizes s;
-  s.tp = std::max(c.tp(), 1);
-  s.cp = std::max(c.cp(), 1);
-  s.pp = std::max(c.pp(), 1);
-  s.etp = std::max(c.etp(), 1);
-  const int64_t attention = s.tp * s.cp * s.pp;
-  if (c.dp() == 0 && world % attention != 0)
-    return InvalidArgument("ranks is ", world, ", not divisible by mesh.tp ", s.tp, " x mesh.cp ", s.cp, " x mesh.pp ", s.pp);
-  s.dp = c.dp() > 0 ? c.dp() : world / attention;
-  if (c.ep() > 0) {
-    s.ep = c.ep();
-  } else {
-    if (world % (s.pp * s.etp) != 0) return InvalidArgument("ranks is ", world, ", not divisible by mesh.pp ", s.pp, " x mesh.etp ", s.etp);
-    s.ep = std::gcd(world / (s.pp * s.etp), experts);
-  }
+  s.tp = given(c.tp());
+  s.cp = given(c.cp());
+  s.pp = given(c.pp());
+  s.etp = given(c.etp());
+  MOE_ASSIGN_OR_RETURN(const Left left, TakeOutAll(world, s, false));
+  s.dp = c.dp() == 0 ? left.dp : c.dp();
+  s.ep = c.ep() == 0 ? std::gcd(left.edp, experts) : c.ep();
   return Mesh::Make(world, s);
 }
 

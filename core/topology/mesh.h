@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/base/status.h"
 #include "core/config/config.pb.h"
 
@@ -29,10 +30,17 @@ const char* Name(GroupKind kind);
 constexpr std::array<GroupKind, 9> kGroupKinds = {GroupKind::kTp, GroupKind::kCp, GroupKind::kDp, GroupKind::kPp, GroupKind::kDpCp,
                                                   GroupKind::kEtp, GroupKind::kEp, GroupKind::kEdp, GroupKind::kStage};
 
+struct MeshGroup {
+  GroupKind kind;
+  int64_t id;                      // unique among all groups of the mesh, the same on all members
+  std::vector<int64_t> members;    // global ranks, ascending
+};
+
+// Immutable. Ranks given to it must be in 0 .. world_size-1.
 class Mesh {
  public:
-  // `pp_slowest` false puts the pipeline before data parallelism (order tp-cp-ep-pp-dp), which is refused whenever the two
-  // maps then disagree on stages.
+  // INVALID_ARGUMENT naming mesh.<axis>, its value and the nearest that work. `pp_slowest` false puts the pipeline before data
+  // parallelism (order tp-cp-ep-pp-dp), which is refused whenever the two maps then disagree on stages.
   static absl::StatusOr<Mesh> Make(int64_t world_size, const MeshSizes& sizes, bool pp_slowest = true);
 
   int64_t world_size() const { return world_; }
@@ -42,16 +50,23 @@ class Mesh {
   std::vector<int64_t> Group(GroupKind kind, int64_t rank) const;
   // All groups of a kind, ordered by their first member.
   std::vector<std::vector<int64_t>> Groups(GroupKind kind) const;
-  // A number that is the same on all members and unique among all groups of the mesh.
+  // The id of that group.
   int64_t GroupId(GroupKind kind, int64_t rank) const;
+  // Every group of every kind, in the order in which every rank creates those that it belongs to.
+  std::vector<MeshGroup> AllGroups() const;
+  // INVALID_ARGUMENT naming axis, ranks and stages when the ranks, which are to share the experts of a layer, are not all of
+  // one pipeline stage.
+  absl::Status CheckWithinStage(absl::Span<const int64_t> members) const;
 
  private:
   Mesh() = default;
+  int64_t FirstMember(GroupKind kind, int64_t rank) const;
+
   int64_t world_ = 1;
   std::array<int64_t, 7> size_{}, stride_{};   // by Axis
 };
 
-// Fills what is 0 (tp, pp, cp, etp: 1; ep: the largest divisor of the ranks of a stage that also divides the experts; dp: the
+// Fills what is 0 (tp, pp, cp, etp: 1; ep: the greatest common divisor of the ranks of a stage / etp and the experts; dp: the
 // rest) and makes the mesh. Errors name mesh.<axis>, value and remedy.
 absl::StatusOr<Mesh> MeshFromConfig(int64_t world_size, const config::MeshConfig& c, int64_t num_global_experts);
 
