@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/device/cpu/blas.h"
+#include "core/device/cpu/huge_pages.h"
 
 namespace moe {
 
@@ -11,6 +12,12 @@ CpuDevice::CpuDevice(int threads, Isa isa)
 
 std::string CpuDevice::Describe() const {
   return absl::StrCat("cpu: ", Name(isa_), " kernels, ", num_threads(), num_threads() == 1 ? " thread" : " threads", ", ", DescribeBlas(isa_));
+}
+
+absl::StatusOr<void*> CpuDevice::Allocate(int64_t bytes) {
+  MOE_ASSIGN_OR_RETURN(void* data, ReferenceDevice::Allocate(bytes));
+  AdviseHugePages(data, bytes);
+  return data;
 }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(int threads, Isa isa) {

@@ -27,6 +27,8 @@ class CpuDevice : public ReferenceDevice {
   std::string Describe() const override;
   int num_threads() const override { return pool_.threads(); }
 
+  absl::StatusOr<void*> Allocate(int64_t bytes) override;   // as the base class, on large pages where there are any
+
   absl::Status Gemm(bool trans_a, bool trans_b, double alpha, In a, In b, double beta, Out c) override;
   absl::Status GroupedGemm(GroupedForm form, In a, In b, absl::Span<const int64_t> offsets, double beta, Out c) override;
   absl::Status GroupedBias(In b_eO, absl::Span<const int64_t> offsets, Out y_RO) override;

@@ -49,12 +49,26 @@ struct FewRowsProduct {
   int64_t c_row, c_column;
 };
 
-// Matrix products over packed operands; see simd/gemm.inc for the layouts.
+// c_mn = alpha a b + beta c over packed operands (simd/gemm.inc has their layout); beta = 0 never reads c.
+struct GemmBlock {
+  int64_t m, n, k;
+  float alpha, beta;
+  const float* a;       // packed
+  float* b;             // packed, or room for it: with b_from, b ([k, n], or [n, k] transposed) is packed on the way
+  const float* b_from;
+  int64_t ldb;
+  bool b_transposed;
+  float* c;
+  int64_t ldc;
+  const float* next_a;  // what will be packed next (or null), read into the cache on the way: rows of next_length floats
+  int64_t next_rows, next_length, next_stride;
+};
+
 struct GemmKernels {
-  int64_t rows, columns;   // of one panel
+  // a is [m, k] or, transposed, [k, m]; packed size m * k with m rounded up to a multiple of 12.
   void (*pack_a)(bool transposed, const float* a, int64_t lda, int64_t m, int64_t k, float* to);
-  void (*pack_b)(bool transposed, const float* b, int64_t ldb, int64_t k, int64_t n, float* to);
-  void (*block)(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float alpha, float beta, float* c, int64_t ldc);
+  // Packed b has k * n floats with n rounded up to a multiple of 32.
+  void (*block)(const GemmBlock& block);
   void (*few_rows)(const FewRowsProduct& product);
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/device/cpu/huge_pages.h"
+
 namespace moe {
 namespace {
 
@@ -35,8 +37,12 @@ Way WayOf(const MatMul& p) {
 }  // namespace
 
 MatMulRunner::MatMulRunner(ThreadPool* pool, const Kernels* kernels) : pool_(pool), kernels_(kernels) {
-  for (int worker = 0; worker < pool->threads(); ++worker)
-    scratch_.emplace_back(static_cast<float*>(::operator new(sizeof(float) * kDepth * (kRows + kColumns), std::align_val_t(64))));
+  constexpr size_t kHugePage = size_t{2} << 20;
+  for (int worker = 0; worker < pool->threads(); ++worker) {
+    scratch_.emplace_back(static_cast<float*>(::operator new(kHugePage, std::align_val_t(kHugePage))));
+    static_assert(sizeof(float) * kDepth * (kRows + kColumns) <= kHugePage);
+    AdviseHugePages(scratch_.back().get(), kHugePage);
+  }
 }
 
 void MatMulRunner::Cut(const MatMul& p, double target) {
@@ -101,15 +107,26 @@ void MatMulRunner::RunTile(const Tile& t, int worker) {
   float* packed_b = packed_a + kDepth * kRows;
   // Equal parts of k, so that the last one is not a sliver; at least one, which applies beta.
   const int64_t parts = std::max<int64_t>(1, CeilDiv(p.k, kDepth)), depth = CeilDiv(p.k, parts);
+  const auto a_at = [&p](int64_t i, int64_t k0) { return p.a + (p.trans_a ? k0 * p.lda + i : i * p.lda + k0); };
   for (int64_t j = t.n0; j < t.n0 + t.n; j += kColumns) {
     const int64_t n = std::min(kColumns, t.n0 + t.n - j);
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t k0 = std::min(p.k, part * depth), k = std::min(depth, p.k - k0);
-      gemm.pack_b(p.trans_b, p.b + (p.trans_b ? j * p.ldb + k0 : k0 * p.ldb + j), p.ldb, k, n, packed_b);
       for (int64_t i = t.m0; i < t.m0 + t.m; i += kRows) {
         const int64_t m = std::min(kRows, t.m0 + t.m - i);
-        gemm.pack_a(p.trans_a, p.a + (p.trans_a ? k0 * p.lda + i : i * p.lda + k0), p.lda, m, k, packed_a);
-        gemm.block(m, n, k, packed_a, packed_b, p.alpha, part == 0 ? p.beta : 1, p.c + i * p.ldc + j, p.ldc);
+        gemm.pack_a(p.trans_a, a_at(i, k0), p.lda, m, k, packed_a);
+        GemmBlock block{m, n, k, p.alpha, part == 0 ? p.beta : 1, packed_a, packed_b, nullptr, p.ldb, p.trans_b, p.c + i * p.ldc + j, p.ldc, nullptr, 0, 0, p.lda};
+        if (i == t.m0) block.b_from = p.b + (p.trans_b ? j * p.ldb + k0 : k0 * p.ldb + j);
+        // The block of a after this one: further down, or the first of the next part of k.
+        const bool down = i + m < t.m0 + t.m;
+        const int64_t next_i = down ? i + m : t.m0, next_k0 = down ? k0 : k0 + k;
+        const int64_t next_m = std::min(kRows, t.m0 + t.m - next_i), next_k = std::min(depth, p.k - next_k0);
+        if (next_k > 0) {
+          block.next_a = a_at(next_i, next_k0);
+          block.next_rows = p.trans_a ? next_k : next_m;
+          block.next_length = p.trans_a ? next_m : next_k;
+        }
+        gemm.block(block);
       }
     }
   }

@@ -45,7 +45,7 @@ class MatMulRunner {
   void RunTile(const Tile& tile, int worker);
 
   struct AlignedDelete {
-    void operator()(float* p) const { ::operator delete(p, std::align_val_t(64)); }
+    void operator()(float* p) const { ::operator delete(p, std::align_val_t(size_t{2} << 20)); }
   };
 
   ThreadPool* pool_;
