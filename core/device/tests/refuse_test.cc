@@ -77,7 +77,9 @@ TEST_P(Refuse, WrongOffsets) {
   Operand dy = Random({4, 4});
   const std::vector<std::pair<std::vector<int64_t>, std::string>> cases = {
       {{}, "0 entries"}, {{0, 4}, "2 entries"}, {{1, 2, 4}, "offsets[0] is 1"}, {{0, 3, 2}, "below"}, {{0, 1, 3}, "is 3, wanted 4"}, {{0, 1, 5}, "is 5, wanted 4"}};
-  for (const auto& [offsets, text] : cases) {
+  for (const auto& c : cases) {
+    const std::vector<int64_t>& offsets = c.first;
+    const std::string& text = c.second;
     ExpectRefused([&](Device* d, const View& on) { return d->GroupedGemm(GroupedForm::kForward, on(a43), on(w43), offsets, 0, on(dy)); }, {"GroupedGemm", text});
     ExpectRefused([&](Device* d, const View& on) { return d->GroupedBiasGrad(on(dy), offsets, on(dy).Rows(0, 2)); }, {"GroupedBiasGrad", text});
   }
