@@ -25,8 +25,6 @@ class Control {
   // The end: `in_order` when everybody has said goodbye; otherwise the other ranks learn that this one is gone.
   // Returns within a second or two. After it nothing comes to the inbox.
   virtual void Close(bool in_order) = 0;
-  // In a child after fork: let go of threads that do not exist there and never write to the parent's connections.
-  virtual void ForgetAfterFork() = 0;
 
  private:
   NoticeInbox inbox_;
@@ -39,7 +37,6 @@ class NoControl : public Control {
   void Leave() override { Notice n; n.kind = Notice::Kind::kAllLeft; inbox()->Push(n); }
   std::vector<int64_t> NotLeft() override { return {}; }
   void Close(bool) override {}
-  void ForgetAfterFork() override {}
 };
 
 }  // namespace moe

@@ -288,8 +288,9 @@ absl::Status Engine::Shutdown() {
 
 void Engine::Close() {
   if (fork_guard_.in_child()) {
-    if (p2p_ != nullptr) control_->ForgetAfterFork();
-    p2p_.release();
+    // Nothing of the parent may be destroyed here: threads, connections and waiters do not exist in this process.
+    if (!closed_) new std::shared_ptr<Engine>(shared_from_this());
+    closed_ = true;
     return;
   }
   std::unique_lock<std::mutex> lock(mu_);

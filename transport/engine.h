@@ -88,7 +88,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   absl::Status StatusOf(const Group& group) const;
   absl::Status CheckFork() const;
 
-  std::unique_ptr<P2p> p2p_;          // const but for a child after fork, which lets go of it
+  const std::unique_ptr<P2p> p2p_;
   const std::shared_ptr<Control> control_;
   const EngineOptions options_;
   const LogSink log_;

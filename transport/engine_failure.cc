@@ -12,7 +12,7 @@ constexpr absl::Duration kAbandonTime = absl::Milliseconds(500);
 // How long the control connection has to tell why a link broke.
 constexpr absl::Duration kLinkGrace = absl::Seconds(1);
 // A wait that lasts longer is told to the other members, who compare it with what they are doing.
-constexpr absl::Duration kStallTime = absl::Seconds(2);
+constexpr absl::Duration kStallTime = absl::Seconds(1);
 
 }  // namespace
 

@@ -11,11 +11,6 @@
 #include "transport/tag.h"
 
 namespace moe {
-namespace {
-
-class InprocControl;
-
-}  // namespace
 
 struct InprocWorld::State {
   explicit State(int64_t n) : boxes(n), pools(n), made(n, false), left(n, false), controls(n, nullptr), early(n) {}
@@ -73,8 +68,6 @@ class InprocControl final : public Control {
     n.status = WithFailureInfo(absl::UnavailableError(absl::StrCat("rank ", rank_, " left without Shutdown")), info);
     TellLocked(n);
   }
-
-  void ForgetAfterFork() override {}  // no threads here
 
  private:
   InprocWorld::State& state() { return *world_->state(); }

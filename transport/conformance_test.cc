@@ -1,0 +1,86 @@
+// One suite for every transport: threads of a process, UCX over shared memory, UCX over TCP, with 1 to 4 ranks. Every case has a hard
+// deadline, so a hang is a failure; the lane that was asked for is asserted.
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "transport/conformance/job.h"
+
+namespace moe::conformance {
+namespace {
+
+class Conformance : public testing::TestWithParam<std::tuple<Lane, int64_t>> {
+ protected:
+  Lane lane() const { return std::get<0>(GetParam()); }
+  int64_t size() const { return std::get<1>(GetParam()); }
+  Job MakeJob(const std::string& name) const {
+    Job job;
+    job.lane = lane();
+    job.size = size();
+    job.name = name;
+    return job;
+  }
+  void ExpectOk(const Job& job) { EXPECT_EQ(Failures(RunJob(job)), ""); }
+  void ExpectOk(const std::string& name) { ExpectOk(MakeJob(name)); }
+};
+
+TEST_P(Conformance, Lanes) { ExpectOk("Lanes"); }
+TEST_P(Conformance, Data) { ExpectOk("Data"); }
+TEST_P(Conformance, StartStopStart) { ExpectOk("StartStopStart"); }
+TEST_P(Conformance, Forked) { ExpectOk("Forked"); }
+
+// What needs somebody else.
+class Together : public Conformance {};
+
+TEST_P(Together, DifferentOperations) { ExpectOk("DifferentOperations"); }
+TEST_P(Together, AgreedAgainstOther) { ExpectOk("AgreedAgainstOther"); }
+TEST_P(Together, OneCallMore) { ExpectOk("OneCallMore"); }
+TEST_P(Together, Counts) { ExpectOk("Counts"); }
+TEST_P(Together, WrongLength) { ExpectOk("WrongLength"); }
+TEST_P(Together, WrongArgument) { ExpectOk("WrongArgument"); }
+TEST_P(Together, WrongMembers) { ExpectOk("WrongMembers"); }
+TEST_P(Together, AbortFromThread) { ExpectOk("AbortFromThread"); }
+TEST_P(Together, AbortGroup) { ExpectOk("AbortGroup"); }
+TEST_P(Together, LeaveAfterLast) { ExpectOk("LeaveAfterLast"); }
+TEST_P(Together, LeaveWithoutShutdown) { ExpectOk("LeaveWithoutShutdown"); }
+
+TEST_P(Together, Deadlines) {
+  Job job = MakeJob("GroupMemberMissing");
+  job.timeout = absl::Seconds(1);
+  ExpectOk(job);
+  job.name = "ShutdownAlone";
+  ExpectOk(job);
+}
+
+TEST_P(Together, NeverArrives) {
+  Job job = MakeJob("NeverArrives");
+  job.absent = {size() - 1};
+  job.timeout = absl::Seconds(1);
+  ExpectOk(job);
+}
+
+TEST_P(Together, Death) {
+  for (const char* name : {"DeathInBarrier", "DeathInMediumAllToAll", "DeathInAllToAll", "DeathIdle"}) {
+    std::vector<Result> results = RunJob(MakeJob(name));
+    if (lane() != Lane::kInproc) {
+      EXPECT_EQ(results.back().signal, SIGKILL);
+      results.pop_back();
+    }
+    EXPECT_EQ(Failures(results), "") << name;
+  }
+}
+
+std::string ParamName(const testing::TestParamInfo<std::tuple<Lane, int64_t>>& info) {
+  return absl::StrCat(Name(std::get<0>(info.param)), std::get<1>(info.param));
+}
+constexpr Lane kLanes[] = {Lane::kInproc};
+INSTANTIATE_TEST_SUITE_P(All, Conformance, testing::Combine(testing::ValuesIn(kLanes), testing::Range<int64_t>(1, 5)), ParamName);
+INSTANTIATE_TEST_SUITE_P(All, Together, testing::Combine(testing::ValuesIn(kLanes), testing::Range<int64_t>(2, 5)), ParamName);
+
+}  // namespace
+}  // namespace moe::conformance
+
+int main(int argc, char** argv) {
+  if (const int status = moe::conformance::ChildMain(argc, argv); status >= 0) return status;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
