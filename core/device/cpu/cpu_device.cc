@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/device/cpu/blas.h"
 #include "core/device/cpu/huge_pages.h"
 
 namespace moe {
@@ -11,7 +10,7 @@ CpuDevice::CpuDevice(int threads, Isa isa)
     : isa_(isa), kernels_(KernelsOf(isa)), pool_(threads), matmul_(&pool_, &kernels_), worker_scratch_(threads) {}
 
 std::string CpuDevice::Describe() const {
-  return absl::StrCat("cpu: ", Name(isa_), " kernels, ", num_threads(), num_threads() == 1 ? " thread" : " threads", ", ", DescribeBlas(isa_));
+  return absl::StrCat("cpu: ", Name(isa_), " kernels, ", num_threads(), num_threads() == 1 ? " thread" : " threads", ", best of this machine: ", Name(BestIsa()));
 }
 
 absl::StatusOr<void*> CpuDevice::Allocate(int64_t bytes) {

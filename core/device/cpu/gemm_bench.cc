@@ -1,7 +1,10 @@
 // Speed of the products and of attention beside the fused-multiply-add peak that is measured in the same run.
 //
-//   gemm_bench [--threads=1,2] [--isa=generic|avx2|avx512] [--only=grouped|gemm|attention] [--cpu-time]
+//   gemm_bench [--threads=1,2] [--isa=generic|avx2|avx512] [--only=grouped|gemm|attention] [--cpu-time] [--openblas]
 //
+// --openblas adds what single-threaded calls of OpenBLAS from the same workers reach, a group (or an equal part of the
+// rows) a call. It must be the build with locks (Debian: libopenblas0-pthread): the sequential build hands one scratch
+// buffer to two threads that call it at the same time.
 // --cpu-time counts the processor time of all threads, divided by their number, in place of the time on the clock: it
 // says less about the balance between workers, but other programs on the machine disturb it less.
 #include <algorithm>
@@ -13,8 +16,11 @@
 #include <string>
 #include <vector>
 
+#include <cblas.h>
+
 #include "core/base/random.h"
 #include "core/device/cpu/cpu_device.h"
+#include "core/device/cpu/thread_pool.h"
 
 namespace moe {
 namespace {
@@ -28,8 +34,9 @@ double ProcessorTime() {
 
 struct Bench {
   std::unique_ptr<Device> device;
-  bool cpu_time = false;
+  bool cpu_time = false, openblas = false;
   double peak = 0;
+  std::unique_ptr<ThreadPool> pool;   // of the calls of OpenBLAS
   std::vector<Buffer> buffers;
 
   double Now() const { return cpu_time ? ProcessorTime() / device->num_threads() : Clock(); }
@@ -61,6 +68,27 @@ struct Bench {
     return best;
   }
 
+  struct Product {
+    bool ta, tb;
+    int64_t m, n, k;
+    const float *a, *b;
+    int64_t lda, ldb;
+    float beta;
+    float* c;
+    int64_t ldc;
+  };
+  void Openblas(double flops, const std::vector<Product>& products) {
+    if (!openblas) return;
+    Report("    OpenBLAS", flops, Seconds([&] {
+      pool->ParallelFor(products.size(), [&](int64_t i) {
+        const Product& p = products[i];
+        if (p.m == 0) return;
+        cblas_sgemm(CblasRowMajor, p.ta ? CblasTrans : CblasNoTrans, p.tb ? CblasTrans : CblasNoTrans, p.m, p.n, p.k, 1, p.a, p.lda, p.b, p.ldb, p.beta, p.c, p.ldc);
+      });
+      return absl::OkStatus();
+    }));
+  }
+
   void Report(const char* what, double flops, double seconds) {
     std::printf("%-62s %9.3f ms %8.1f GFLOP/s %5.1f%%\n", what, seconds * 1e3, flops / seconds * 1e-9, 100 * flops / seconds * 1e-9 / peak);
     std::fflush(stdout);
@@ -72,6 +100,11 @@ struct Bench {
     char text[128];
     std::snprintf(text, sizeof(text), "gemm %c%c m %d n %d k %d", ta ? 'T' : 'N', tb ? 'T' : 'N', int(m), int(n), int(k));
     Report(text, 2.0 * m * n * k, Seconds([&] { return device->Gemm(ta, tb, 1, a, b, 0, c); }));
+    std::vector<Product> parts;
+    const int64_t rows = (m + device->num_threads() - 1) / device->num_threads();
+    for (int64_t r = 0; r < m; r += rows)
+      parts.push_back({ta, tb, std::min(rows, m - r), n, k, a.as<float>() + (ta ? r : r * k), b.as<float>(), a.stride(0), b.stride(0), 0, c.as<float>() + r * n, n});
+    Openblas(2.0 * m * n * k, parts);
   }
 
   void Grouped(int64_t E, int64_t in, int64_t out, int64_t rows) {
@@ -84,9 +117,20 @@ struct Bench {
     const double flops = 2.0 * rows * in * out;
     char text[128];
     const auto name = [&](const char* form) { std::snprintf(text, sizeof(text), "grouped E %d rows %d w [%d,%d] %s", int(E), int(rows), int(out), int(in), form); return text; };
+    std::vector<Product> forward, input, weight;
+    for (int64_t g = 0; g < E; ++g) {
+      const int64_t r = offsets[g], n = offsets[g + 1] - r;
+      float *xg = x.as<float>() + r * in, *yg = y.as<float>() + r * out, *wg = w.as<float>() + g * out * in;
+      forward.push_back({false, true, n, out, in, xg, wg, in, in, 0, yg, out});
+      input.push_back({false, false, n, in, out, yg, wg, out, in, 0, xg, in});
+      weight.push_back({true, false, out, in, n, yg, xg, out, in, 1, wg, in});
+    }
     Report(name("forward"), flops, Seconds([&] { return device->GroupedGemm(GroupedForm::kForward, x, w, offsets, 0, y); }));
+    Openblas(flops, forward);
     Report(name("input grad"), flops, Seconds([&] { return device->GroupedGemm(GroupedForm::kInputGrad, y, w, offsets, 0, x); }));
+    Openblas(flops, input);
     Report(name("weight grad"), flops, Seconds([&] { return device->GroupedGemm(GroupedForm::kWeightGrad, y, x, offsets, 1, w); }));
+    Openblas(flops, weight);
   }
 
   void Attention(int64_t B, int64_t S, int64_t H, int64_t G, int64_t h) {
@@ -110,9 +154,11 @@ Isa Parse(const std::string& name) {
   return BestIsa();
 }
 
-void Run(int threads, Isa isa, const std::string& only, bool cpu_time) {
+void Run(int threads, Isa isa, const std::string& only, bool cpu_time, bool openblas) {
   Bench b;
-  b.cpu_time = cpu_time;
+  b.cpu_time = cpu_time, b.openblas = openblas;
+  openblas_set_num_threads(1);
+  b.pool = std::make_unique<ThreadPool>(threads);
   b.device = *MakeCpuDevice(threads, isa);
   b.MeasurePeak();
   std::printf("%s; peak %.1f GFLOP/s\n", b.device->Describe().c_str(), b.peak);
@@ -151,18 +197,19 @@ void Run(int threads, Isa isa, const std::string& only, bool cpu_time) {
 
 int main(int argc, char** argv) {
   std::string threads = "1,2", isa, only;
-  bool cpu_time = false;
+  bool cpu_time = false, openblas = false;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     if (arg.rfind("--threads=", 0) == 0) threads = arg.substr(10);
     else if (arg.rfind("--isa=", 0) == 0) isa = arg.substr(6);
     else if (arg.rfind("--only=", 0) == 0) only = arg.substr(7);
     else if (arg == "--cpu-time") cpu_time = true;
+    else if (arg == "--openblas") openblas = true;
     else return std::printf("unknown argument %s\n", argv[i]), 1;
   }
   for (size_t at = 0; at < threads.size();) {
     const size_t comma = std::min(threads.find(',', at), threads.size());
-    moe::Run(std::max(1, std::atoi(threads.substr(at, comma - at).c_str())), moe::Parse(isa), only, cpu_time);
+    moe::Run(std::max(1, std::atoi(threads.substr(at, comma - at).c_str())), moe::Parse(isa), only, cpu_time, openblas);
     at = comma + 1;
   }
   return 0;

@@ -1,15 +1,17 @@
 #include "core/device/cpu/matmul.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/device/cpu/huge_pages.h"
 
 namespace moe {
 namespace {
 
-// Fine enough that a few dozen workers end at about the same time, coarse enough that packing the operands of a tile
-// is small beside its multiplications.
-constexpr double kTilesOfAll = 64;
+// Large tiles first, because what packing costs goes with a tile's sides and what it is good for with its area; then,
+// with the last part of the work, small tiles that let the workers end at about the same time.
+constexpr double kLargeTilesOfAll = 16, kSmallTilesOfAll = 64;
+constexpr double kPartInLargeTiles = 0.75;
 constexpr double kSmallestTile = 8e6;   // multiply-adds; some 160 microseconds of one core
 constexpr int64_t kSmallestSide = 64;
 
@@ -24,6 +26,10 @@ constexpr int64_t kColumns = 1024;
 constexpr int64_t kFewRows = 16;
 constexpr int64_t kFewRowsElements = 128 * 1024;
 
+// Tiles end on whole panels of every instruction set.
+constexpr int64_t kRowUnit = 12, kColumnUnit = 64;
+
+double Work(int64_t m, int64_t n, int64_t k) { return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The ways to compute a product; decided by the whole product, so that a tile's result does not depend on the cut.
@@ -45,50 +51,57 @@ MatMulRunner::MatMulRunner(ThreadPool* pool, const Kernels* kernels) : pool_(poo
   }
 }
 
-void MatMulRunner::Cut(const MatMul& p, double target) {
-  const Way way = WayOf(p);
-  if (way != Way::kPacked) {
-    const int64_t size = way == Way::kFewRows ? p.n : p.m;
-    const int64_t step = CeilDiv(CeilDiv(size, std::max<int64_t>(1, size * p.k / kFewRowsElements)), 64) * 64;
-    for (int64_t at = 0; at < size; at += step) {
-      const int64_t part = std::min(step, size - at);
-      Tile t = way == Way::kFewRows ? Tile{&p, 0, p.m, at, part, 0} : Tile{&p, at, part, 0, p.n, 0};
-      t.work = static_cast<double>(t.m) * t.n * p.k;
-      tiles_.push_back(t);
+void MatMulRunner::Run() {
+  double all = 0;
+  for (const MatMul& p : products_) all += Work(p.m, p.n, p.k);
+  std::stable_sort(products_.begin(), products_.end(), [](const MatMul& x, const MatMul& y) { return Work(x.m, x.n, x.k) > Work(y.m, y.n, y.k); });
+  const double large = std::max(all / kLargeTilesOfAll, kSmallestTile), small = std::max(all / kSmallTilesOfAll, kSmallestTile);
+  tiles_.clear();
+  double left = all * kPartInLargeTiles;   // of what goes into large tiles
+  for (const MatMul& p : products_) {
+    if (p.m == 0 || p.n == 0) continue;
+    if (WayOf(p) != Way::kPacked) {
+      CutUnpacked(p);
+      continue;
     }
-    return;
+    const double work = Work(p.m, p.n, p.k);
+    const int64_t rows = left >= work ? p.m : std::min(p.m, static_cast<int64_t>(left / work * static_cast<double>(p.m)) / kRows * kRows);
+    Cut(p, 0, rows, large);
+    Cut(p, rows, p.m, small);
+    left = std::max(0.0, left - work);
   }
-  const double work = static_cast<double>(p.m) * p.n * std::max<int64_t>(p.k, 1);
-  const int64_t pieces = std::max<int64_t>(1, static_cast<int64_t>(work / target));
-  // Among the ways to cut into at least that many pieces, the one whose tiles read least of a and b.
+  std::stable_sort(tiles_.begin(), tiles_.end(), [](const Tile& x, const Tile& y) { return Work(x.m, x.n, x.product->k) > Work(y.m, y.n, y.product->k); });
+  pool_->ParallelFor(tiles_.size(), [this](int64_t i, int worker) { RunTile(tiles_[i], worker); });
+}
+
+void MatMulRunner::Cut(const MatMul& p, int64_t begin, int64_t end, double target) {
+  if (begin == end) return;
+  const int64_t pieces = std::max<int64_t>(1, std::llround(Work(end - begin, p.n, p.k) / target));
+  // Among the ways to cut into about that many, the one whose tiles read least of a and b.
+  const int64_t most_rows = CeilDiv(end - begin, kSmallestSide), most_columns = CeilDiv(p.n, kSmallestSide);
   int64_t rows = 1, columns = 1;
   double best = -1;
-  for (int64_t r = 1; r <= std::min(pieces, CeilDiv(p.m, kSmallestSide)); ++r) {
-    const int64_t c = std::min(CeilDiv(pieces, r), CeilDiv(p.n, kSmallestSide));
-    if (r * c < pieces && best >= 0 && rows * columns >= r * c) continue;
-    const double read = static_cast<double>(r) * p.n + static_cast<double>(c) * p.m;
-    if (best < 0 || read < best || rows * columns < std::min(pieces, r * c)) rows = r, columns = c, best = read;
+  for (int64_t r = 1; r <= std::min(pieces, most_rows); ++r) {
+    const int64_t c = std::min(CeilDiv(pieces, r), most_columns);
+    if (r * c < std::min(pieces, most_rows * most_columns)) continue;
+    const double read = static_cast<double>(r) * p.n + static_cast<double>(c) * (end - begin);
+    if (best < 0 || read < best) rows = r, columns = c, best = read;
   }
-  const int64_t m = CeilDiv(p.m, rows), n = CeilDiv(CeilDiv(p.n, columns), 16) * 16;
-  for (int64_t m0 = 0; m0 < p.m; m0 += m) {
-    for (int64_t n0 = 0; n0 < p.n; n0 += n) {
-      Tile t{&p, m0, std::min(m, p.m - m0), n0, std::min(n, p.n - n0), 0};
-      t.work = static_cast<double>(t.m) * t.n * p.k;
-      tiles_.push_back(t);
-    }
+  if (best < 0) rows = most_rows, columns = most_columns;
+  const int64_t m = CeilDiv(CeilDiv(end - begin, rows), kRowUnit) * kRowUnit, n = CeilDiv(CeilDiv(p.n, columns), kColumnUnit) * kColumnUnit;
+  for (int64_t m0 = begin; m0 < end; m0 += m) {
+    for (int64_t n0 = 0; n0 < p.n; n0 += n) tiles_.push_back({&p, m0, std::min(m, end - m0), n0, std::min(n, p.n - n0)});
   }
 }
 
-void MatMulRunner::Run() {
-  double all = 0;
-  for (const MatMul& p : products_) all += static_cast<double>(p.m) * p.n * p.k;
-  const double target = std::max(all / kTilesOfAll, kSmallestTile);
-  tiles_.clear();
-  for (const MatMul& p : products_) {
-    if (p.m > 0 && p.n > 0) Cut(p, target);
+void MatMulRunner::CutUnpacked(const MatMul& p) {
+  const bool few_rows = WayOf(p) == Way::kFewRows;
+  const int64_t size = few_rows ? p.n : p.m;
+  const int64_t step = CeilDiv(CeilDiv(size, std::max<int64_t>(1, size * p.k / kFewRowsElements)), kColumnUnit) * kColumnUnit;
+  for (int64_t at = 0; at < size; at += step) {
+    const int64_t part = std::min(step, size - at);
+    tiles_.push_back(few_rows ? Tile{&p, 0, p.m, at, part} : Tile{&p, at, part, 0, p.n});
   }
-  std::stable_sort(tiles_.begin(), tiles_.end(), [](const Tile& x, const Tile& y) { return x.work > y.work; });
-  pool_->ParallelFor(tiles_.size(), [this](int64_t i, int worker) { RunTile(tiles_[i], worker); });
 }
 
 void MatMulRunner::RunTile(const Tile& t, int worker) {

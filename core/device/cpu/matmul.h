@@ -39,9 +39,10 @@ class MatMulRunner {
   struct Tile {
     const MatMul* product;
     int64_t m0, m, n0, n;
-    double work;
   };
-  void Cut(const MatMul& product, double target);
+  // Rows [begin, end) into tiles of about `target` multiply-adds.
+  void Cut(const MatMul& product, int64_t begin, int64_t end, double target);
+  void CutUnpacked(const MatMul& product);
   void RunTile(const Tile& tile, int worker);
 
   struct AlignedDelete {
@@ -50,7 +51,7 @@ class MatMulRunner {
 
   ThreadPool* pool_;
   const Kernels* kernels_;
-  std::vector<MatMul> products_;
+  std::vector<MatMul> products_;   // largest first once running
   std::vector<Tile> tiles_;
   std::vector<std::unique_ptr<float[], AlignedDelete>> scratch_;   // packed operands, one block per worker
 };
