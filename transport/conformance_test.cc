@@ -72,7 +72,7 @@ TEST_P(Together, Death) {
 std::string ParamName(const testing::TestParamInfo<std::tuple<Lane, int64_t>>& info) {
   return absl::StrCat(Name(std::get<0>(info.param)), std::get<1>(info.param));
 }
-constexpr Lane kLanes[] = {Lane::kInproc};
+constexpr Lane kLanes[] = {Lane::kInproc, Lane::kShm, Lane::kTcp};
 INSTANTIATE_TEST_SUITE_P(All, Conformance, testing::Combine(testing::ValuesIn(kLanes), testing::Range<int64_t>(1, 5)), ParamName);
 INSTANTIATE_TEST_SUITE_P(All, Together, testing::Combine(testing::ValuesIn(kLanes), testing::Range<int64_t>(2, 5)), ParamName);
 

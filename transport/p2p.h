@@ -39,7 +39,8 @@ struct P2pRequest {
   int64_t capacity = 0;       // bytes to send, or room to receive
   int64_t bytes = 0;          // after a receive: the length that was sent; kLonger: more than there was room for
   absl::Status status;        // not OK: cancelled, or the link broke
-  void* handle = nullptr;     // the transport's own
+  void* handle = nullptr;     // the transport's own, both
+  void* context = nullptr;
   P2pOwner* owner = nullptr;
 
   void Begin(bool send, int64_t peer_rank, uint64_t message_tag, void* buffer, int64_t size) {
