@@ -49,7 +49,8 @@ absl::StatusOr<std::unique_ptr<moe_layer>> Make(const std::shared_ptr<EngineStat
   s.d_hidden = m.d_hidden();
   s.num_global_experts = m.num_global_experts();
   s.top_k = m.top_k();
-  s.init_stddev_router = s.init_stddev_in = moe::InitStddev(m, m.d_model(), false);
+  s.init_stddev_router = moe::SmallInitStddev(m);
+  s.init_stddev_in = moe::InitStddev(m, m.d_model(), false);
   s.init_stddev_out = moe::InitStddev(m, m.d_hidden(), false);
   s.gate = c.gate();
   s.expert = c.expert();

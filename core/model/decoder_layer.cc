@@ -9,6 +9,8 @@ double InitStddev(const config::ModelConfig& c, int64_t fan_in, bool residual) {
   return residual ? base / std::sqrt(2.0 * static_cast<double>(c.num_layers())) : base;
 }
 
+double SmallInitStddev(const config::ModelConfig& c) { return c.init_std() > 0 ? c.init_std() : 0.02; }
+
 absl::StatusOr<std::unique_ptr<DecoderLayer>> DecoderLayer::Make(const config::Config& c, int64_t index, const Placement& placement, const MoeGroups& groups, const ModuleFactory& modules) {
   std::unique_ptr<DecoderLayer> layer(new DecoderLayer(c, index));
   const config::ModelConfig& m = c.model();
@@ -30,7 +32,7 @@ absl::StatusOr<std::unique_ptr<DecoderLayer>> DecoderLayer::Make(const config::C
     s.d_hidden = m.d_hidden();
     s.num_global_experts = m.num_global_experts();
     s.top_k = m.top_k();
-    s.init_stddev_router = InitStddev(m, m.d_model(), false);
+    s.init_stddev_router = SmallInitStddev(m);
     s.init_stddev_in = InitStddev(m, m.d_model(), false);
     s.init_stddev_out = InitStddev(m, m.d_hidden(), true);
     s.gate = c.gate();

@@ -44,6 +44,8 @@ class DecoderLayer {
 // Standard deviation of an initial matrix of `fan_in` inputs; matrices that write into the residual stream are smaller by
 // sqrt(2 * num_layers), so that its variance does not grow with depth (GPT-2's scheme).
 double InitStddev(const config::ModelConfig& c, int64_t fan_in, bool residual);
+// Of embedding, router and output head: small, so that training starts from nearly uniform routing and predictions.
+double SmallInitStddev(const config::ModelConfig& c);
 
 }  // namespace moe
 #endif  // MOE_CORE_MODEL_DECODER_LAYER_H_

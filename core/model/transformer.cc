@@ -29,12 +29,11 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Make(const config::Con
 
 absl::Status Transformer::DeclareParams(ParamStore* store) {
   const config::ModelConfig& m = config_.model();
-  const double embedding_stddev = m.init_std() > 0 ? m.init_std() : 0.02;
-  MOE_ASSIGN_OR_RETURN(embedding_, store->DeclareWhole("embedding.weight", ParamKind::kDense, {m.vocab_size(), m.d_model()}, 0, embedding_stddev, true));
+  MOE_ASSIGN_OR_RETURN(embedding_, store->DeclareWhole("embedding.weight", ParamKind::kDense, {m.vocab_size(), m.d_model()}, 0, SmallInitStddev(m), true));
   for (auto& layer : layers_) MOE_RETURN_IF_ERROR(layer->DeclareParams(store));
   MOE_ASSIGN_OR_RETURN(norm_, store->DeclareWhole("norm.weight", ParamKind::kDense, {m.d_model()}, 1, 0, false));
   if (!m.tie_embeddings()) {
-    MOE_ASSIGN_OR_RETURN(head_, store->DeclareWhole("head.weight", ParamKind::kDense, {m.vocab_size(), m.d_model()}, 0, InitStddev(m, m.d_model(), false), true));
+    MOE_ASSIGN_OR_RETURN(head_, store->DeclareWhole("head.weight", ParamKind::kDense, {m.vocab_size(), m.d_model()}, 0, SmallInitStddev(m), true));
   }
   return absl::OkStatus();
 }
