@@ -89,7 +89,7 @@ absl::Status CpuDevice::NormalizeRows(In raw_TK, double eps, double scale, Out w
       double sum = 0;
       for (int64_t k = 0; k < K; ++k) sum += raw[k];
       const double factor = sum == 0 ? 0 : scale / (sum + eps);
-      for (int64_t k = 0; k < K; ++k) w[k] = sum == 0 ? 0.0f : static_cast<float>(raw[k] * factor);
+      for (int64_t k = 0; k < K; ++k) w[k] = static_cast<float>(raw[k] * factor);
     }
   });
   return absl::OkStatus();

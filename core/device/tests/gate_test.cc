@@ -141,6 +141,8 @@ TEST_P(Gates, NormalizeRowsAndBackward) {
     Run([&](Device* d, const View& on) { return d->NormalizeRows(on(raw), 1e-20, 2.5, on(w)); });
     ExpectClose("w", w, 1e-6);
     for (int64_t t = 4; t < T; t += 5) EXPECT_EQ(Got(w)[t * K], 0);
+    Run([&](Device* d, const View& on) { return d->NormalizeRows(on(raw), 0, 1, on(w)); });   // 0 / 0 of a dropped row is 0 too
+    ExpectClose("w without epsilon", w, 1e-6);
     Run([&](Device* d, const View& on) { return d->NormalizeRowsBackward(on(raw), 1e-20, 2.5, on(dw), on(draw)); });
     ExpectClose("draw", draw, 5e-6);
     Run([&](Device* d, const View& on) { return d->NormalizeRows(on(raw), 0.1, 1, on(raw)); });   // in place
