@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<moe::Transport>> MakeTransport(const moe::config:
   r.rank = o.rank;
   r.world_size = o.world_size;
   r.timeout = absl::Seconds(c.transport().timeout_s());
+  r.build_version = absl::StrCat(MOE_VERSION_MAJOR, ".", MOE_VERSION_MINOR, ".", MOE_VERSION_PATCH);
   if (r.port <= 0) return moe::InvalidArgument("transport.port is ", r.port, "; a job of ", o.world_size, " ranks needs the port of rank 0's rendezvous");
   moe::UcxOptions u;
   u.library = c.transport().ucx_library();

@@ -45,7 +45,7 @@ moe_status* moe_info(const char* ucx_library, char** json) {
     j["cpu"] = {{"model", CpuModel()}, {"cores", std::thread::hardware_concurrency()}, {"memory_bytes", static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)}};
     MOE_ASSIGN_OR_RETURN(auto device, moe::MakeCpuDevice(1));
     j["cpu"]["kernels"] = device->Describe();
-    const moe::UcxProbeResult ucx = moe::UcxProbe(ucx_library ? ucx_library : "");
+    const moe::UcxInfo ucx = moe::UcxProbe(ucx_library ? ucx_library : "");
     j["ucx"]["found"] = ucx.found;
     if (ucx.found) {
       j["ucx"]["version"] = ucx.version;
