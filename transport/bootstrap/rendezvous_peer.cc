@@ -81,8 +81,8 @@ absl::StatusOr<std::unique_ptr<ControlPlane>> RendezvousPeer(const RendezvousOpt
     const int fd = Connect(addresses, deadline, &last_error);
     if (fd < 0) continue;
     auto socket = std::make_unique<FrameSocket>(fd);
-    absl::StatusOr<Frame> answer = socket->Write(FrameType::kHello, Encode(MakeHello(o, data_plane)));
-    if (answer.status().ok() || absl::IsUnavailable(answer.status())) answer = Receive(socket.get(), deadline);
+    socket->Write(FrameType::kHello, Encode(MakeHello(o, data_plane))).IgnoreError();  // the read tells
+    const absl::StatusOr<Frame> answer = Receive(socket.get(), deadline);
     if (absl::IsDataLoss(answer.status())) return FailedPrecondition("what answers at ", where, " is not rank 0 of a job of this library; check transport.host and transport.port");
     if (!answer.ok()) {  // rank 0 of an earlier job was just closing, or is being started again
       last_error = std::string(answer.status().message());

@@ -272,7 +272,7 @@ absl::Status Lanes(const Rank& rank) {
   const std::vector<std::string> lines = t->DescribePeers();
   MOE_CHECK_THAT(static_cast<int64_t>(lines.size()) == rank.size - 1);
   for (const std::string& line : lines) {
-    const bool shm = line.find("posix") != std::string::npos, tcp = line.find("tcp") != std::string::npos;
+    const bool shm = line.find("posix+cma (shared memory)") != std::string::npos, tcp = line.find("tcp") != std::string::npos;
     const bool warns = line.find("WARNING") != std::string::npos;
     if (rank.lane == Lane::kInproc) MOE_CHECK_THAT(line.find("memory of this process") != std::string::npos, line);
     if (rank.lane == Lane::kShm) MOE_CHECK_THAT(shm && !tcp && !warns, line);

@@ -5,30 +5,19 @@
 #include <stdlib.h>
 
 #include <cstring>
+#include <utility>
 #include <vector>
+
+#include "transport/ucx/environment.h"
 
 namespace moe {
 namespace {
 
-// The constructor of libucs installs handlers for SEGV, BUS, FPE, ILL and HUP that outlive dlclose, unless these are set while it
-// is loaded. What the user has set wins. Taken back afterwards, so that child processes see the user's environment.
-class QuietLoad {
- public:
-  QuietLoad() {
-    for (const auto& [name, value] : std::initializer_list<std::pair<const char*, const char*>>{
-             {"UCX_HANDLE_ERRORS", "none"}, {"UCX_ERROR_SIGNALS", ""}, {"UCX_DEBUG_SIGNO", "0"}}) {
-      if (getenv(name) != nullptr) continue;
-      setenv(name, value, 1);
-      ours_.push_back(name);
-    }
-  }
-  ~QuietLoad() {
-    for (const char* name : ours_) unsetenv(name);
-  }
-
- private:
-  std::vector<const char*> ours_;
-};
+// The constructor of libucs installs handlers for SEGV, BUS, FPE, ILL and HUP that outlive dlclose, unless these are set while it is
+// loaded. Its warnings go to standard output, which belongs to the program: errors are told by status.
+std::vector<std::pair<std::string, std::string>> LoadSettings() {
+  return {{"UCX_HANDLE_ERRORS", "none"}, {"UCX_ERROR_SIGNALS", ""}, {"UCX_DEBUG_SIGNO", "0"}, {"UCX_LOG_LEVEL", "error"}};
+}
 
 std::string RealPath(const std::string& path) {
   char* p = realpath(path.c_str(), nullptr);
@@ -66,7 +55,7 @@ absl::StatusOr<std::shared_ptr<const UcxApi>> LoadUcx(const std::string& library
   }
   void* handle = nullptr;
   {
-    QuietLoad quiet;
+    const ScopedEnvironment settings(LoadSettings());
     if (is_path) {
       // A copy outside the linker's path (the wheel's own run path is wrong) is found by loading its parts in this order.
       const size_t at = name.rfind("libucp");

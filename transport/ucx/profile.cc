@@ -34,12 +34,11 @@ absl::StatusOr<UcxConfig> MakeConfig(const std::shared_ptr<const UcxApi>& api, c
   UcxConfig config(raw, UcxConfigDeleter{api});
   std::vector<std::pair<std::string, std::string>> profile = {
       {"TLS", tls},
-      {"MM_ERROR_HANDLING", "y"},   // else the error mode that we need makes UCX use TCP between processes of one machine
       {"KEEPALIVE_INTERVAL", "1s"},
-      {"RNDV_THRESH", "64k"},       // measured: below it two copies are faster than asking for one
+      {"RNDV_THRESH", "64k"},  // measured: below it two copies are faster than asking for one
   };
-  // Without it a receive of a dead peer's buffer could still be under way when the buffer is reused.
-  if (absl::StrContains(tls, "cma")) profile.push_back({"CMA_MEMORY_INVALIDATE", "y"});
+  // Else the error mode that we need makes UCX use TCP between processes of one machine.
+  if (UsesSharedMemory(tls)) profile.push_back({"MM_ERROR_HANDLING", "y"});
   if (!options.net_device.empty()) profile.push_back({"NET_DEVICES", options.net_device});
   for (const auto& [key, value] : profile) {
     const std::string variable = "UCX_" + key;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "transport/tag.h"
+#include "transport/ucx/environment.h"
 
 namespace moe {
 
@@ -26,7 +27,12 @@ absl::StatusOr<std::unique_ptr<UcxP2p>> UcxP2p::Create(std::shared_ptr<const Ucx
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
   params.estimated_num_eps = static_cast<size_t>(world_size);
   params.mt_workers_shared = 0;
-  ucs_status_t s = ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &p->context_);
+  ucs_status_t s;
+  {
+    // In our error mode cma is used only with this, and 1.13 takes it only from the environment (ucp_config_modify answers OK and ignores it).
+    const ScopedEnvironment settings(std::vector<std::pair<std::string, std::string>>{{"UCX_CMA_MEMORY_INVALIDATE", "y"}});
+    s = ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &p->context_);
+  }
   if (s != UCS_OK) {
     p->context_ = nullptr;
     return failed("ucp_init (check transport.ucx_tls and transport.net_device)", s);
@@ -105,16 +111,15 @@ void UcxP2p::Isend(P2pRequest* r) {
 
 void UcxP2p::Irecv(P2pRequest* r) {
   if (severed_) return r->End(absl::CancelledError("the links are cut"), 0);
-  ucp_tag_recv_info_t info{};
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+  // The callback always, perhaps before the call returns: 1.13 does not tell the length of a receive that is done at once.
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv = OnReceived;
   param.user_data = r;
-  param.recv_info.tag_info = &info;
   r->context = this;
   const ucs_status_ptr_t p = api_->ucp_tag_recv_nbx(worker_, r->data, static_cast<size_t>(r->capacity), r->tag, kExactTag, &param);
-  if (p == nullptr) EndRecv(r, UCS_OK, info.length);
-  else if (UCS_PTR_IS_ERR(p)) EndRecv(r, UCS_PTR_STATUS(p), info.length);
+  if (r->state == P2pRequest::State::kDone) return;
+  if (UCS_PTR_IS_ERR(p)) EndRecv(r, UCS_PTR_STATUS(p), 0);
   else r->handle = p;
 }
 
