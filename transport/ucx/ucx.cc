@@ -1,6 +1,7 @@
 #include "transport/ucx/ucx.h"
 
 #include <algorithm>
+#include <limits>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -57,13 +58,9 @@ class Starter {
     options.epoch = rendezvous_.epoch;
     options.timeout = rendezvous_.timeout;
     if (static_cast<unsigned>(ranks_here_) > std::thread::hardware_concurrency()) options.spins = 20;  // spinning keeps the peer from its core
+    UcxP2p* links = p2p.get();
     auto transport = std::make_unique<P2pTransport>(std::move(p2p), std::move(control_), options, log_);
-    // A message to and from everybody: an interface or firewall that lets nothing through is found now, by name.
-    std::vector<int64_t> everybody;
-    for (int64_t r = 0; r < rendezvous_.world_size; ++r) everybody.push_back(r);
-    const absl::Status check = transport->CreateGroup(kCheckGroup, everybody).status();
-    if (absl::IsDeadlineExceeded(check)) return Annotate(check, "no data come through UCX (check transport.net_device, transport.ucx_tls and firewalls)");
-    MOE_RETURN_IF_ERROR(check);
+    MOE_RETURN_IF_ERROR(Check(transport.get(), links));
     return std::unique_ptr<Transport>(std::move(transport));
   }
 
@@ -98,6 +95,26 @@ class Starter {
       Log(log_, LogLevel::kWarning, "ucx: a process may not read another's memory here (process_vm_readv: container or kernel setting), so large messages "
                                     "between ranks of one machine are copied twice; docker run --cap-add=SYS_PTRACE permits it");
     }
+    return absl::OkStatus();
+  }
+
+  // A message to and from everybody: an interface or firewall that lets nothing through is found now, by name. Then until the
+  // connections are complete everywhere.
+  absl::Status Check(Transport* transport, UcxP2p* links) {
+    std::vector<int64_t> everybody;
+    for (int64_t r = 0; r < rendezvous_.world_size; ++r) everybody.push_back(r);
+    links->StartSettling(rendezvous_.epoch);
+    auto group = transport->CreateGroup(kCheckGroup, everybody);
+    if (absl::IsDeadlineExceeded(group.status())) {
+      return Annotate(group.status(), "no data come through UCX (check transport.net_device, transport.ucx_tls and firewalls)");
+    }
+    MOE_RETURN_IF_ERROR(group.status());
+    for (int32_t all = 0; all != 1;) {
+      all = links->Settled() ? 1 : absl::Now() > deadline_ ? -1 : 0;
+      MOE_RETURN_IF_ERROR(AllReduce(group->get(), &all, 1, DType::kI32, ReduceOp::kMin));
+      if (all < 0) return absl::DeadlineExceededError("UCX: the connections between the ranks were not complete in time (check transport.net_device and firewalls)");
+    }
+    links->SetSettled();
     return absl::OkStatus();
   }
 

@@ -181,6 +181,31 @@ bool UcxP2p::Progress() {
   return moved;
 }
 
+void UcxP2p::StartSettling(int64_t epoch) {
+  for (Link& link : links_) {
+    if (link.ep == nullptr) continue;
+    unsettled_ += 2;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    param.user_data = &link;
+    param.cb.recv = OnGreeting;
+    ucs_status_ptr_t p = api_->ucp_tag_recv_nbx(worker_, nullptr, 0, HelloTag(epoch, link.peer), kExactTag, &param);
+    if (UCS_PTR_IS_ERR(p)) Broken(link.peer, UCS_PTR_STATUS(p));
+    param.cb.send = OnGreeted;
+    p = api_->ucp_tag_send_sync_nbx(link.ep, nullptr, 0, HelloTag(epoch, rank_), &param);
+    if (UCS_PTR_IS_ERR(p)) Broken(link.peer, UCS_PTR_STATUS(p));
+  }
+}
+
+void UcxP2p::OnGreeted(void* handle, ucs_status_t status, void* user_data) {
+  auto* link = static_cast<Link*>(user_data);
+  link->self->api_->ucp_request_free(handle);
+  if (status == UCS_OK) --link->self->unsettled_;
+  else link->self->Broken(link->peer, status);
+}
+
+void UcxP2p::OnGreeting(void* handle, ucs_status_t status, const ucp_tag_recv_info_t*, void* user_data) { OnGreeted(handle, status, user_data); }
+
 void UcxP2p::Cancel(P2pRequest* r) {
   // A send cannot be taken back: its peer may be reading. In PEER mode a dead peer completes sends only; receives wait for this.
   if (!r->is_send && r->handle != nullptr) api_->ucp_request_cancel(worker_, r->handle);
@@ -207,6 +232,7 @@ void UcxP2p::Discard(uint64_t tag, uint64_t mask) {
 
 void UcxP2p::Sever() {
   severed_ = true;
+  if (!settled_) return;
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
@@ -221,11 +247,14 @@ void UcxP2p::Abandon() {
   if (abandoned_) return;
   if (worker_ != nullptr && !severed_) Sever();
   abandoned_ = true;
-  for (ucs_status_ptr_t p : closing_) {
-    // Closing needs a few turns; what is not done by then goes with the worker.
-    for (int i = 0; i < 1000 && api_->ucp_request_check_status(p) == UCS_INPROGRESS; ++i) api_->ucp_worker_progress(worker_);
-    api_->ucp_request_free(p);
+  if (!settled_) {
+    worker_ = nullptr;
+    context_ = nullptr;
+    return;
   }
+  // Closing needs a few turns; what is not done by then goes with the worker.
+  for (int i = 0; i < 1000 && !closing_.empty(); ++i) Progress();
+  for (ucs_status_ptr_t p : closing_) api_->ucp_request_free(p);
   closing_.clear();
   if (worker_ != nullptr) api_->ucp_worker_destroy(std::exchange(worker_, nullptr));
   if (context_ != nullptr) api_->ucp_cleanup(std::exchange(context_, nullptr));
@@ -234,7 +263,7 @@ void UcxP2p::Abandon() {
 bool UcxP2p::PrepareBlock() { return worker_ == nullptr || api_->ucp_worker_arm(worker_) == UCS_OK; }
 
 void UcxP2p::Block(absl::Duration timeout) {
-  // The worker's descriptor belongs to the worker; without one only Wake counts.
+  // Without the worker there is no descriptor of it.
   pollfd fds[2] = {{wake_fd_, POLLIN, 0}, {worker_fd_, POLLIN, 0}};
   poll(fds, abandoned_ ? 1 : 2, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
   uint64_t count;

@@ -21,6 +21,12 @@ class UcxP2p final : public P2p {
   const std::string& address() const { return address_; }
   // Endpoints to all others.
   absl::Status Connect(const std::vector<std::string>& addresses);
+  // A pair of endpoints is complete only after the first message that asks for an answer (a large one), and 1.13 ends the process when one
+  // is closed before that ("got REP message", openucx/ucx pull 8175). So a start sends every peer an empty message with receipt, waits
+  // until Settled on all ranks, and says SetSettled. A transport that ends before that leaves its worker behind.
+  void StartSettling(int64_t epoch);
+  bool Settled() const { return unsettled_ == 0; }
+  void SetSettled() { settled_ = true; }
   // What ucp_ep_print_info says.
   std::string EndpointInfo(int64_t peer) const;
   void set_lanes(std::vector<std::string> lanes) { lanes_ = std::move(lanes); }
@@ -51,6 +57,8 @@ class UcxP2p final : public P2p {
 
   static void OnSent(void* handle, ucs_status_t status, void* user_data);
   static void OnReceived(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user_data);
+  static void OnGreeted(void* handle, ucs_status_t status, void* user_data);
+  static void OnGreeting(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user_data);
   static void OnDiscarded(void* handle, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user_data);
   static void OnLinkError(void* arg, ucp_ep_h ep, ucs_status_t status);
   void EndSend(P2pRequest* r, ucs_status_t status);
@@ -64,9 +72,10 @@ class UcxP2p final : public P2p {
   std::string address_;
   std::vector<Link> links_;
   std::vector<ucs_status_ptr_t> closing_;
+  int64_t unsettled_ = 0;
   std::vector<std::string> lanes_;
   absl::Status link_status_;
-  bool severed_ = false, abandoned_ = false;
+  bool settled_ = false, severed_ = false, abandoned_ = false;
   int worker_fd_ = -1, wake_fd_ = -1;
 };
 
