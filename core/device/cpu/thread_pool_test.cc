@@ -58,6 +58,24 @@ TEST(ThreadPool, WorkersRunAtTheSameTime) {
   EXPECT_EQ(arrived.load(), 2);
 }
 
+// The caller has nothing left to do and must still wait for the worker that has.
+TEST(ThreadPool, ReturnsAfterTheLastTask) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> arrived{0};
+    std::atomic<bool> done{false};
+    pool.ParallelFor(2, [&](int64_t, int worker) {
+      arrived.fetch_add(1);
+      while (arrived.load() < 2) std::this_thread::yield();
+      if (worker == 0) return;
+      volatile int64_t work = 0;
+      for (int64_t i = 0; i < 200000; ++i) work = work + i;
+      done.store(true);
+    });
+    ASSERT_TRUE(done.load()) << "round " << round;
+  }
+}
+
 TEST(ThreadPool, DiesIdleOrRightAfterARegion) {
   for (int i = 0; i < 200; ++i) {
     auto pool = std::make_unique<ThreadPool>(3);
