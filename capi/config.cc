@@ -1,4 +1,5 @@
-#include "capi/internal.h"
+#include "capi/boundary.h"
+#include "capi/engine_state.h"
 #include "core/config/config_io.h"
 #include "core/config/validate.h"
 
@@ -50,7 +51,7 @@ moe_status* moe_config_get(const moe_config* config, const char* path, char** va
     if (config == nullptr) return NullArgument("config");
     if (path == nullptr) return NullArgument("path");
     if (value == nullptr) return NullArgument("value");
-    MOE_ASSIGN_OR_RETURN(std::string text, moe::GetConfigField(config->config, path));
+    MOE_ASSIGN_OR_RETURN(const std::string text, moe::GetConfigField(config->config, path));
     *value = ToString(text);
     return absl::OkStatus();
   });
@@ -59,8 +60,7 @@ moe_status* moe_config_get(const moe_config* config, const char* path, char** va
 moe_status* moe_config_validate(const moe_config* config) {
   return Catch([&]() -> absl::Status {
     if (config == nullptr) return NullArgument("config");
-    const auto modules = moe::MakeDefaultRegistry();
-    return moe::ValidateConfig(config->config, {modules->GateNames(), modules->ExpertNames(), modules->PartitionNames()});
+    return moe::ValidateConfig(config->config, *moe::MakeDefaultRegistry());
   });
 }
 
@@ -77,8 +77,7 @@ moe_status* moe_config_to_json(const moe_config* config, int32_t full, char** js
   return Catch([&]() -> absl::Status {
     if (config == nullptr) return NullArgument("config");
     if (json == nullptr) return NullArgument("json");
-    MOE_ASSIGN_OR_RETURN(std::string text, moe::ConfigToJson(config->config, full != 0));
-    *json = ToString(text);
+    *json = ToString(moe::ConfigToJson(config->config, full != 0));
     return absl::OkStatus();
   });
 }
@@ -86,7 +85,7 @@ moe_status* moe_config_to_json(const moe_config* config, int32_t full, char** js
 moe_status* moe_config_describe(char** json) {
   return Catch([&]() -> absl::Status {
     if (json == nullptr) return NullArgument("json");
-    *json = ToString(moe::DescribeConfig());
+    *json = ToString(moe::DescribeConfig(moe::MakeDefaultRegistry().get()));
     return absl::OkStatus();
   });
 }

@@ -2,9 +2,12 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <thread>
 
-#include "capi/internal.h"
+#include "capi/boundary.h"
+#include "capi/cores.h"
+#include "core/device/cpu/isa.h"
+#include "core/device/device.h"
+#include "experts/registry.h"
 #include "nlohmann/json.hpp"
 #include "transport/ucx/ucx.h"
 
@@ -17,7 +20,7 @@ namespace {
 std::string CpuModel() {
   std::ifstream f("/proc/cpuinfo");
   for (std::string line; std::getline(f, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+    if (const size_t colon = line.find(": "); line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
   return "unknown";
 }
 
@@ -42,10 +45,13 @@ moe_status* moe_info(const char* ucx_library, char** json) {
     if (json == nullptr) return NullArgument("json");
     nlohmann::ordered_json j;
     j["version"] = absl::StrCat(MOE_VERSION_MAJOR, ".", MOE_VERSION_MINOR, ".", MOE_VERSION_PATCH);
-    j["cpu"] = {{"model", CpuModel()}, {"cores", std::thread::hardware_concurrency()}, {"memory_bytes", static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)}};
-    MOE_ASSIGN_OR_RETURN(auto device, moe::MakeCpuDevice(1));
-    j["cpu"]["kernels"] = device->Describe();
-    const moe::UcxInfo ucx = moe::UcxProbe(ucx_library ? ucx_library : "");
+    MOE_ASSIGN_OR_RETURN(const auto device, moe::MakeCpuDevice(1));
+    const int64_t cores = moe::capi::UsableCores();
+    j["cpu"] = {{"model", CpuModel()}, {"cores", cores}, {"memory_bytes", static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE)}, {"kernels", device->Describe()}};
+    j["cores"] = cores;
+    j["isa"] = moe::Name(moe::BestIsa());
+    j["blas"] = "built in";
+    const auto ucx = moe::UcxProbe(ucx_library ? ucx_library : "");
     j["ucx"]["found"] = ucx.found;
     if (ucx.found) {
       j["ucx"]["version"] = ucx.version;
@@ -53,13 +59,12 @@ moe_status* moe_info(const char* ucx_library, char** json) {
     } else {
       j["ucx"]["remedy"] = ucx.remedy;
     }
-    const bool driver = CanLoad("libcuda.so.1"), nccl = CanLoad("libnccl.so.2");
-    j["cuda"] = {{"built", false}, {"driver", driver}, {"nccl", nccl}, {"remedy", "this version computes on the CPU only"}};
+    j["cuda"] = {{"built", false}, {"driver", CanLoad("libcuda.so.1")}, {"nccl", CanLoad("libnccl.so.2")}, {"remedy", "this version computes on the CPU only"}};
     const auto modules = moe::MakeDefaultRegistry();
     j["gates"] = modules->GateNames();
     j["experts"] = modules->ExpertNames();
     j["partitions"] = modules->PartitionNames();
-    *json = ToString(j.dump());
+    *json = ToString(j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return absl::OkStatus();
   });
 }

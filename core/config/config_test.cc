@@ -1,108 +1,146 @@
+// One field at a time: setting, getting, limits, and what describes itself.
 #include "core/config/config_io.h"
 
-#include "core/config/validate.h"
-#include "gtest/gtest.h"
+#include <cmath>
+#include <set>
+
+#include "core/config/expect_refused.h"
+#include "core/config/fields.h"
 #include "nlohmann/json.hpp"
 
 namespace moe {
 namespace {
 
-const ModuleNames kNames = {{"mixtral", "switch"}, {"swiglu", "gelu"}, {"block"}};
+using Json = nlohmann::json;
 
-// The error holds all the parts.
-void ExpectRefused(const absl::Status& s, const std::vector<std::string>& parts) {
-  ASSERT_FALSE(s.ok());
-  for (const std::string& p : parts) EXPECT_NE(std::string(s.message()).find(p), std::string::npos) << "'" << p << "' is not in: " << s;
-}
-
-TEST(ConfigTest, SetsAndGetsByPath) {
+TEST(SetTest, EveryTypeByPath) {
   config::Config c;
-  ASSERT_TRUE(SetConfigField(&c, "model.top_k", "3").ok());
-  ASSERT_TRUE(SetConfigField(&c, "transport", "inproc").ok());
-  ASSERT_TRUE(SetConfigField(&c, "resume", "true").ok());
-  ASSERT_TRUE(SetConfigField(&c, "optimizer.lr", "1e-3").ok());
+  const std::pair<const char*, const char*> values[] = {{"model.top_k", "3"}, {"ranks", "7"}, {"seed", "18446744073709551615"}, {"resume", "true"}, {"optimizer.lr", "1e-3"},
+                                                        {"run", "Ünicode \"quoted\""}, {"transport", "inproc"}, {"gate", "switch"}, {"gate.capacity_factor", "1.25"}};
+  for (const auto& [path, value] : values) ASSERT_TRUE(SetConfigField(&c, path, value).ok()) << path;
   EXPECT_EQ(c.model().top_k(), 3);
+  EXPECT_EQ(c.ranks(), 7);
+  EXPECT_EQ(c.seed(), 18446744073709551615u);
+  EXPECT_TRUE(c.resume());
+  EXPECT_EQ(c.optimizer().lr(), 1e-3);
   EXPECT_EQ(c.transport().kind(), "inproc");
-  EXPECT_EQ(*GetConfigField(c, "transport.kind"), "inproc");
+  EXPECT_EQ(c.gate().kind(), "switch");
   EXPECT_EQ(*GetConfigField(c, "optimizer.lr"), "0.001");
+  EXPECT_EQ(*GetConfigField(c, "transport"), "inproc");
+  EXPECT_EQ(*GetConfigField(c, "run"), "Ünicode \"quoted\"");
+}
+
+TEST(SetTest, GetGivesDefaults) {
+  const config::Config c;
   EXPECT_EQ(*GetConfigField(c, "model.d_model"), "256");
+  EXPECT_EQ(*GetConfigField(c, "optimizer.eps"), "1e-08");
+  EXPECT_EQ(*GetConfigField(c, "data.path"), "");
   EXPECT_EQ(*GetConfigField(c, "gate.capacity_factor"), "");
+  EXPECT_EQ(*GetConfigField(c, "checkpoint.keep"), "2");
 }
 
-TEST(ConfigTest, RefusesWithPathValueAndRemedy) {
+TEST(SetTest, AnEmptyValueUnsetsWhatHasNoDefault) {
   config::Config c;
-  ExpectRefused(SetConfigField(&c, "model.d_modle", "4"), {"model.d_modle", "model.d_model"});
-  ExpectRefused(SetConfigField(&c, "model.top_k", "two"), {"model.top_k", "two", "integer"});
-  ExpectRefused(SetConfigField(&c, "model.top_k", "0"), {"model.top_k", "0", "at least 1"});
-  ExpectRefused(SetConfigField(&c, "optimizer.lr", "nan"), {"optimizer.lr", "number"});
-  ExpectRefused(SetConfigField(&c, "transport", "smoke"), {"transport.kind", "smoke", "ucx,inproc"});
-  ExpectRefused(SetConfigField(&c, "model", "big"), {"model", "section", "model.top_k"});
-  ExpectRefused(SetConfigField(&c, "ranks", "99999999999"), {"ranks", "integer"});
-  EXPECT_EQ(c.DebugString(), "");   // untouched
+  ASSERT_TRUE(SetConfigField(&c, "gate.capacity_factor", "0").ok());
+  ASSERT_TRUE(c.gate().has_capacity_factor());
+  ASSERT_TRUE(SetConfigField(&c, "gate.capacity_factor", "").ok());
+  EXPECT_FALSE(c.gate().has_capacity_factor());
+  ASSERT_TRUE(SetConfigField(&c, "run", "a").ok());
+  ASSERT_TRUE(SetConfigField(&c, "run", "").ok());
+  EXPECT_EQ(c.run(), "");
 }
 
-TEST(ConfigTest, ReadsTextAndJson) {
-  auto text = ParseConfig("steps: 7 model { top_k: 1 } gate { capacity_factor: 0 }", "x.textproto");
-  ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_TRUE(text->gate().has_capacity_factor());
-  auto json = ParseConfig(R"( {"steps": 7, "model": {"top_k": 1}, "gate": {"capacity_factor": 0}})", "x.json");
-  ASSERT_TRUE(json.ok()) << json.status();
-  EXPECT_EQ(text->DebugString(), json->DebugString());
-}
-
-TEST(ConfigTest, BadFilesNameFileLineAndField) {
-  ExpectRefused(ParseConfig("steps: 7\nmodel { d_modle: 4 }", "x.textproto").status(), {"x.textproto", "line 2", "d_modle", "model.d_model"});
-  ExpectRefused(ParseConfig("steps: 7\nmodel { top_k: 0 }", "x.textproto").status(), {"x.textproto", "model.top_k", "at least 1"});
-  ExpectRefused(ParseConfig(R"({"model": {"d_modle": 4}})", "x.json").status(), {"x.json", "d_modle"});
-  ExpectRefused(LoadConfig("/nowhere/x.textproto").status(), {"/nowhere/x.textproto"});
-}
-
-TEST(ConfigTest, FullTextReadsBackAndListsEveryField) {
-  config::Config c;
-  ASSERT_TRUE(SetConfigField(&c, "model.top_k", "1").ok());
-  const std::string full = ConfigToText(c, true);
-  for (const char* field : {"d_model: 256", "top_k: 1", "warmup_steps", "val_fraction"}) EXPECT_NE(full.find(field), std::string::npos) << field;
-  EXPECT_EQ(full.find("capacity_factor"), std::string::npos);   // unset has a meaning of its own
-  EXPECT_EQ(ConfigToText(*ParseConfig(full, "full"), true), full);
-  EXPECT_EQ(ConfigToText(*ParseConfig(*ConfigToJson(c, true), "json"), true), full);
-}
-
-TEST(ConfigTest, DescribesEveryFieldWithItsComment) {
-  const auto all = nlohmann::json::parse(DescribeConfig());
-  ASSERT_GT(all.size(), 60u);
-  for (const auto& f : all) {
-    EXPECT_TRUE(f.contains("path") && f.contains("type")) << f;
-    if (f["path"] == "model.top_k") {
-      EXPECT_EQ(f["default"], "2");
-      EXPECT_EQ(f["doc"], "Experts that each token goes to.");
-      EXPECT_EQ(f["min"], 1);
-    }
-  }
-}
-
-TEST(ValidateTest, DefaultsAreValid) { EXPECT_TRUE(ValidateConfig(config::Config(), kNames).ok()); }
-
-TEST(ValidateTest, FieldsThatDoNotFitEachOther) {
-  const struct { std::vector<std::pair<const char*, const char*>> set; std::vector<std::string> parts; } cases[] = {
-      {{{"model.top_k", "9"}}, {"model.top_k is 9", "num_global_experts", "8"}},
-      {{{"model.num_kv_heads", "3"}}, {"model.num_heads is 8", "num_kv_heads", "3"}},
-      {{{"model.d_model", "260"}}, {"model.d_model is 260", "num_heads", "8"}},
-      {{{"model.head_dim", "7"}}, {"7", "even"}},
-      {{{"model.num_dense_layers", "5"}}, {"num_dense_layers is 5", "num_layers", "4"}},
-      {{{"model.dtype", "float64"}}, {"float64", "device=reference"}},
-      {{{"gate", "switch"}}, {"model.top_k is 2", "model.top_k=1"}},
-      {{{"gate", "guess"}}, {"gate.kind", "guess", "mixtral, switch"}},
-      {{{"expert", "x"}}, {"expert.kind", "swiglu"}},
-      {{{"partition", "x"}}, {"partition.kind", "block"}},
-      {{{"ranks", "4"}, {"mesh.ep", "3"}}, {"mesh.ep 3", "ranks", "4"}},
-      {{{"ranks", "4"}, {"mesh.dp", "2"}}, {"mesh.dp 2", "ranks is 4"}},
-      {{{"mesh.tp", "2"}}, {"mesh.tp is 2"}},
+TEST(SetTest, Refusals) {
+  const struct { const char *path, *value; std::vector<std::string> parts; } cases[] = {
+      {"model.d_modle", "4", {"'model.d_modle'", "nearest: model.d_model"}},
+      {"modle.d_model", "4", {"'modle.d_model'", "nearest: model.d_model"}},
+      {"topk", "4", {"'topk'", "nearest: model.top_k"}},
+      {"transprot", "ucx", {"'transprot'", "nearest: transport"}},
+      {"", "4", {"there is no field ''"}},
+      {"model.", "4", {"there is no field 'model.'"}},
+      {"model.top_k.x", "4", {"'model.top_k.x'", "model.top_k"}},
+      {"model", "big", {"'model' is a section", "model.top_k"}},
+      {"model.top_k", "two", {"model.top_k is 'two'", "an integer, at least 1 and at most 1000000"}},
+      {"model.top_k", "", {"model.top_k is ''", "an integer"}},
+      {"model.top_k", "2.5", {"model.top_k is '2.5'", "an integer"}},
+      {"model.top_k", "0", {"model.top_k is 0;", "at least 1"}},
+      {"model.top_k", "1000001", {"model.top_k is 1000001", "at most 1000000"}},
+      {"ranks", "99999999999", {"ranks is '99999999999'", "at most 65536"}},
+      {"steps", "-1", {"steps is -1", "at least 0"}},
+      {"seed", "-1", {"seed is '-1'", "an integer, at least 0"}},
+      {"optimizer.lr", "nan", {"optimizer.lr is 'nan'", "a number, at least 0 and at most 1000"}},
+      {"optimizer.lr", "inf", {"optimizer.lr is 'inf'"}},
+      {"optimizer.lr", "1e999", {"optimizer.lr is '1e999'"}},
+      {"optimizer.lr", "-0.1", {"optimizer.lr is -0.1", "at least 0"}},
+      {"optimizer.beta1", "1", {"optimizer.beta1 is 1;", "at most 0.999999"}},
+      {"transport.timeout_s", "0", {"transport.timeout_s is 0", "at least 0.1"}},
+      {"resume", "maybe", {"resume is 'maybe'", "true or false"}},
+      {"transport", "smoke", {"transport.kind is 'smoke'", "one of ucx, inproc"}},
+      {"device", "", {"device is ''", "one of cpu, reference"}},
+      {"gate.drop_policy", "Position", {"gate.drop_policy is 'Position'", "position, probability"}},
+      {"run", "\xff\xfe", {"run is not text", "UTF-8"}},
+      {"run", "a\xed\xa0\x80", {"run is not text"}},
+      {"run", "\xc0\x80", {"run is not text"}},
   };
   for (const auto& t : cases) {
     config::Config c;
-    for (const auto& [path, value] : t.set) ASSERT_TRUE(SetConfigField(&c, path, value).ok()) << path;
-    ExpectRefused(ValidateConfig(c, kNames), t.parts);
+    c.set_steps(5);
+    ExpectRefused(SetConfigField(&c, t.path, t.value), t.parts);
+    EXPECT_EQ(c.ShortDebugString(), "steps: 5") << t.path;   // untouched
   }
+  config::Config c;
+  ExpectRefused(GetConfigField(c, "model.d_modle").status(), {"nearest: model.d_model"});
+  ExpectRefused(GetConfigField(c, "model").status(), {"'model' is a section"});
+}
+
+TEST(RangeTest, EveryDefaultIsWithinItsLimits) {
+  config::Config c;
+  for (const LeafField& f : ConfigLeaves()) {
+    if (!f.leaf()->has_default_value()) continue;
+    ASSERT_TRUE(SetLeaf(&c, f, LeafDefault(f.leaf())).ok()) << f.path;
+  }
+  EXPECT_TRUE(CheckConfigRanges(c).ok()) << CheckConfigRanges(c);
+}
+
+TEST(RangeTest, ChecksWhatIsSetByOtherMeans) {
+  config::Config c;
+  c.mutable_model()->set_norm_eps(std::nan(""));
+  ExpectRefused(CheckConfigRanges(c), {"model.norm_eps is nan", "a number"});
+  c.Clear();
+  c.mutable_optimizer()->set_kind("lion");
+  ExpectRefused(CheckConfigRanges(c), {"optimizer.kind is 'lion'", "one of adamw, sgd"});
+  c.Clear();
+  c.set_run(std::string("a\0b", 3));
+  ExpectRefused(CheckConfigRanges(c), {"run is not text"});
+}
+
+TEST(DescribeTest, EveryFieldWithItsComment) {
+  const Json all = Json::parse(DescribeConfig(nullptr));
+  ASSERT_EQ(all.size(), ConfigLeaves().size());
+  std::set<std::string> paths;
+  for (const auto& f : all) {
+    EXPECT_TRUE(paths.insert(f["path"].get<std::string>()).second) << f;
+    EXPECT_FALSE(f["doc"].get<std::string>().empty()) << f["path"] << " has no comment in the .proto";
+    EXPECT_TRUE(f["type"] == "integer" || f["type"] == "number" || f["type"] == "boolean" || f["type"] == "string") << f;
+    EXPECT_EQ(f.contains("default"), f["path"] != "gate.capacity_factor") << f;
+  }
+  const auto of = [&](const char* path) {
+    for (const auto& f : all)
+      if (f["path"] == path) return f;
+    return Json();
+  };
+  EXPECT_EQ(of("model.top_k"), Json::parse(R"({"path": "model.top_k", "type": "integer", "default": "2", "doc": "Experts that each token goes to.", "min": 1.0, "max": 1000000.0})"));
+  EXPECT_EQ(of("transport.kind")["allowed"], "ucx,inproc");
+  EXPECT_EQ(of("optimizer.eps")["default"], "1e-08");
+  EXPECT_EQ(of("resume")["type"], "boolean");
+  EXPECT_NE(of("optimizer.decay_steps")["doc"].get<std::string>().find("Step at which the cosine reaches its floor; a number of its own, so that"), std::string::npos);   // two lines of comment
+  EXPECT_FALSE(of("gate.kind").contains("allowed"));
+}
+
+TEST(NumberTest, ShortestTextReadsBack) {
+  for (double v : {0.1, 1.0 / 3, 1e-8, 1e22, 123456789012345680.0, 5e-324, -2.5, 0.0, 1e6, 65536.0}) EXPECT_EQ(std::strtod(ShortestText(v).c_str(), nullptr), v) << ShortestText(v);
+  EXPECT_EQ(ShortestText(1000000), "1000000");
+  EXPECT_EQ(ShortestText(0.003), "0.003");
 }
 
 }  // namespace

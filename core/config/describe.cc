@@ -1,11 +1,14 @@
 // The configuration explains itself: comments, defaults and limits from the .proto, compiled in as a descriptor set.
 #include <map>
 
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "core/config/config_io.h"
 #include "core/config/descriptor_bytes.h"
 #include "core/config/fields.h"
 #include "core/config/options.pb.h"
+#include "core/moe/modules.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "nlohmann/json.hpp"
 
@@ -23,17 +26,24 @@ std::map<std::string, std::string> Comments() {
       const auto& message = file.message_type(location.path(1));
       std::string text = location.leading_comments();
       absl::StrReplaceAll({{"\n ", " "}, {"\n", " "}}, &text);
-      while (!text.empty() && text.back() == ' ') text.pop_back();
-      while (!text.empty() && text.front() == ' ') text.erase(0, 1);
-      out[message.name() + "." + message.field(location.path(3)).name()] = text;
+      out[message.name() + "." + message.field(location.path(3)).name()] = std::string(absl::StripAsciiWhitespace(text));
     }
   }
   return out;
 }
 
+std::string Allowed(const LeafField& f, const ModuleFactory* modules) {
+  if (modules != nullptr) {
+    if (f.path == "gate.kind") return absl::StrJoin(modules->GateNames(), ",");
+    if (f.path == "expert.kind") return absl::StrJoin(modules->ExpertNames(), ",");
+    if (f.path == "partition.kind") return absl::StrJoin(modules->PartitionNames(), ",");
+  }
+  return f.leaf()->options().GetExtension(config::allowed);
+}
+
 }  // namespace
 
-std::string DescribeConfig() {
+std::string DescribeConfig(const ModuleFactory* modules) {
   const auto comments = Comments();
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const LeafField& f : ConfigLeaves()) {
@@ -43,8 +53,8 @@ std::string DescribeConfig() {
     if (f.leaf()->has_default_value()) j["default"] = LeafDefault(f.leaf());
     const auto it = comments.find(f.leaf()->containing_type()->name() + "." + f.leaf()->name());
     j["doc"] = it == comments.end() ? "" : it->second;
+    if (std::string allowed = Allowed(f, modules); !allowed.empty()) j["allowed"] = std::move(allowed);
     const auto& o = f.leaf()->options();
-    if (o.HasExtension(config::allowed)) j["allowed"] = o.GetExtension(config::allowed);
     if (o.HasExtension(config::min)) j["min"] = o.GetExtension(config::min);
     if (o.HasExtension(config::max)) j["max"] = o.GetExtension(config::max);
     all.push_back(std::move(j));

@@ -1,8 +1,7 @@
-// Walking over the configuration's fields by reflection.
+// The configuration's fields by path, through reflection: what reading, writing, checking and explaining it are made of.
 #ifndef MOE_CORE_CONFIG_FIELDS_H_
 #define MOE_CORE_CONFIG_FIELDS_H_
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,17 +20,24 @@ struct LeafField {
 };
 
 // All leaves, in the order of the .proto.
-std::vector<LeafField> ConfigLeaves();
-// The leaf of a path; a section means its `kind`. NOT_FOUND... is INVALID_ARGUMENT with the nearest paths.
+const std::vector<LeafField>& ConfigLeaves();
+// The leaf of a path; a section means its `kind`. INVALID_ARGUMENT with the nearest paths, or the fields of the section.
 absl::StatusOr<LeafField> FindConfigField(const std::string& path);
-// The value of a leaf as text, the default when unset, "" when it has none.
-std::string LeafText(const config::Config& c, const LeafField& f);
+
 bool LeafIsSet(const config::Config& c, const LeafField& f);
-// Its default as text; "" when it has none.
+// The value as text, the default when unset, "" when there is none.
+std::string LeafText(const config::Config& c, const LeafField& f);
+// The default as text; "" when there is none.
 std::string LeafDefault(const Field* f);
-const char* LeafType(const Field* f);
-// Parses `value` and sets the leaf.
+// Parses `value` and sets the leaf; an empty value unsets a leaf without default.
 absl::Status SetLeaf(config::Config* c, const LeafField& f, const std::string& value);
+
+// "integer", "number", "boolean" or "string".
+const char* LeafType(const Field* f);
+// What a leaf takes: "an integer, at least 1 and at most 65536"; "one of cpu, reference".
+std::string LeafExpects(const Field* f);
+// The shortest text that reads back as the same number.
+std::string ShortestText(double v);
 
 }  // namespace moe
 #endif  // MOE_CORE_CONFIG_FIELDS_H_
