@@ -1,9 +1,11 @@
 // One suite for every transport: threads of a process, UCX over shared memory, UCX over TCP, with 1 to 4 ranks. Every case has a hard
 // deadline, so a hang is a failure; the lane that was asked for is asserted.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "absl/strings/str_cat.h"
 #include "transport/conformance/job.h"
+#include "transport/conformance/strangers.h"
 
 namespace moe::conformance {
 namespace {
@@ -67,6 +69,38 @@ TEST_P(Together, Death) {
     }
     EXPECT_EQ(Failures(results), "") << name;
   }
+}
+
+// Processes only: stopped, started with strangers about, started on a taken port.
+TEST_P(Together, Stopped) {
+  if (lane() == Lane::kInproc) return;  // a thread cannot be stopped
+  Job job = MakeJob("Stopped");
+  job.stopped = {size() - 1};
+  std::vector<Result> results = RunJob(job);
+  EXPECT_EQ(results.back().signal, SIGKILL);  // by the harness, at the end
+  results.pop_back();
+  EXPECT_EQ(Failures(results), "");
+}
+
+TEST(Start, WithStrangersAtThePort) {
+  Job job;
+  job.lane = Lane::kShm;
+  job.size = 3;
+  job.name = "Lanes";
+  job.port = FreePort();
+  Strangers strangers(job.port, 20);
+  EXPECT_EQ(Failures(RunJob(job)), "");
+}
+
+TEST(Start, OnATakenPort) {
+  Job job;
+  job.lane = Lane::kShm;
+  job.size = 2;
+  job.name = "PortTaken";
+  job.absent = {1};
+  job.port = FreePort();
+  const Listener listener(job.port);
+  EXPECT_EQ(Failures(RunJob(job)), "");
 }
 
 std::string ParamName(const testing::TestParamInfo<std::tuple<Lane, int64_t>>& info) {

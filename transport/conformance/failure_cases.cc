@@ -125,6 +125,10 @@ absl::Status NeverArrives(const Rank& rank) {
   return absl::OkStatus();
 }
 
+absl::Status PortTaken(const Rank& rank) {
+  return ExpectError(rank.Make().status(), absl::StatusCode::kAlreadyExists, {absl::StrCat("transport.port ", rank.port), "is taken"});
+}
+
 // The last rank does something else than to come to the group.
 absl::Status GroupMemberMissing(const Rank& rank) {
   MOE_ASSIGN_OR_RETURN(auto t, rank.Make());
@@ -298,7 +302,7 @@ absl::Status Data(const Rank& rank) {
 
 std::vector<NamedCase> FailureCases() {
   return {{"DeathInBarrier", DeathInBarrier}, {"DeathInAllToAll", DeathInAllToAll}, {"DeathInMediumAllToAll", DeathInMediumAllToAll}, {"DeathIdle", DeathIdle},
-          {"LeaveWithoutShutdown", LeaveWithoutShutdown}, {"Stopped", Stopped}, {"NeverArrives", NeverArrives}, {"GroupMemberMissing", GroupMemberMissing},
+          {"LeaveWithoutShutdown", LeaveWithoutShutdown}, {"Stopped", Stopped}, {"NeverArrives", NeverArrives}, {"PortTaken", PortTaken}, {"GroupMemberMissing", GroupMemberMissing},
           {"ShutdownAlone", ShutdownAlone}, {"AbortFromThread", AbortFromThread}, {"AbortGroup", AbortGroup}, {"LeaveAfterLast", LeaveAfterLast},
           {"StartStopStart", StartStopStart}, {"Forked", Forked}, {"Lanes", Lanes}, {"Data", Data}};
 }
