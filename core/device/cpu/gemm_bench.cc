@@ -1,6 +1,8 @@
 // Speed of the products and of attention beside the fused-multiply-add peak that is measured in the same run.
 //
-//   gemm_bench [--threads=1,2] [--isa=generic|avx2|avx512] [--only=grouped|gemm|attention] [--cpu-time] [--openblas]
+//   gemm_bench [--threads=1,2] [--isa=generic|avx2|avx512] [--only=grouped|gemm|attention] [--cpu-time] [--openblas] [--seconds=0.4]
+//
+// --seconds is how long each figure is looked for; the best run counts.
 //
 // --openblas adds what single-threaded calls of OpenBLAS from the same workers reach, a group (or an equal part of the
 // rows) a call. It must be the build with locks (Debian: libopenblas0-pthread): the sequential build hands one scratch
@@ -35,6 +37,7 @@ double ProcessorTime() {
 struct Bench {
   std::unique_ptr<Device> device;
   bool cpu_time = false, openblas = false;
+  double seconds = 0.4;   // of looking for the best run of one figure
   double peak = 0;
   std::unique_ptr<ThreadPool> pool;   // of the calls of OpenBLAS
   std::vector<Buffer> buffers;
@@ -59,7 +62,7 @@ struct Bench {
     (void)f();   // warm up
     double best = 1e9;
     const double start = Clock();
-    for (int run = 0; run < 500 && (run < 5 || Clock() - start < 0.4); ++run) {
+    for (int run = 0; run < 5 || Clock() - start < seconds; ++run) {
       const double t = Now();
       const absl::Status s = f();
       best = std::min(best, Now() - t);
@@ -154,9 +157,9 @@ Isa Parse(const std::string& name) {
   return BestIsa();
 }
 
-void Run(int threads, Isa isa, const std::string& only, bool cpu_time, bool openblas) {
+void Run(int threads, Isa isa, const std::string& only, bool cpu_time, bool openblas, double seconds) {
   Bench b;
-  b.cpu_time = cpu_time, b.openblas = openblas;
+  b.cpu_time = cpu_time, b.openblas = openblas, b.seconds = seconds;
   openblas_set_num_threads(1);
   b.pool = std::make_unique<ThreadPool>(threads);
   b.device = *MakeCpuDevice(threads, isa);
@@ -198,6 +201,7 @@ void Run(int threads, Isa isa, const std::string& only, bool cpu_time, bool open
 int main(int argc, char** argv) {
   std::string threads = "1,2", isa, only;
   bool cpu_time = false, openblas = false;
+  double seconds = 0.4;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     if (arg.rfind("--threads=", 0) == 0) threads = arg.substr(10);
@@ -205,11 +209,12 @@ int main(int argc, char** argv) {
     else if (arg.rfind("--only=", 0) == 0) only = arg.substr(7);
     else if (arg == "--cpu-time") cpu_time = true;
     else if (arg == "--openblas") openblas = true;
+    else if (arg.rfind("--seconds=", 0) == 0) seconds = std::atof(arg.c_str() + 10);
     else return std::printf("unknown argument %s\n", argv[i]), 1;
   }
   for (size_t at = 0; at < threads.size();) {
     const size_t comma = std::min(threads.find(',', at), threads.size());
-    moe::Run(std::max(1, std::atoi(threads.substr(at, comma - at).c_str())), moe::Parse(isa), only, cpu_time, openblas);
+    moe::Run(std::max(1, std::atoi(threads.substr(at, comma - at).c_str())), moe::Parse(isa), only, cpu_time, openblas, seconds);
     at = comma + 1;
   }
   return 0;
