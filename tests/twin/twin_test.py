@@ -18,7 +18,7 @@ SHAPE = dict(layers=3, heads=6, kv_heads=2, experts=5, top_k=2)
 FIELDS = {"model.vocab_size": VOCAB, "model.num_layers": SHAPE["layers"], "model.d_model": 48, "model.num_heads": SHAPE["heads"],
           "model.num_kv_heads": SHAPE["kv_heads"], "model.num_global_experts": SHAPE["experts"], "model.top_k": SHAPE["top_k"],
           "model.d_hidden": 40, "train.seq_len": SEQ, "train.global_batch": BATCH, "steps": STEPS, "optimizer.lr": LR,
-          "optimizer.warmup_steps": WARMUP, "optimizer.weight_decay": 0.1, "optimizer.clip_norm": 1, "gate.aux_loss_coef": 0.01,
+          "optimizer.warmup_steps": WARMUP, "optimizer.decay_steps": STEPS, "optimizer.weight_decay": 0.1, "optimizer.clip_norm": 1, "gate.aux_loss_coef": 0.01,
           "gate.z_loss_coef": 0.001, "ranks": 1, "threads": 2, "seed": 5}
 
 
@@ -37,10 +37,14 @@ def batches():
 
 
 class TwinTest(unittest.TestCase):
-    def test_same_losses_gradients_and_parameters(self):
+    def compare(self, extra, loss_tolerance, grad_tolerance, param_tolerance):
         torch.set_num_threads(2)
-        ours = Model(Library(), FIELDS)
+        ours = Model(Library(), {**FIELDS, **extra})
         mine = ours.parameters()
+        # Routers start almost uniform; spread, so that no choice of experts hangs on the last bit.
+        for name, (value, _) in mine.items():
+            if name.endswith("gate.weight"):
+                value *= 10
         twin = Twin({k: torch.from_numpy(v.copy()) for k, (v, _) in mine.items()}, **SHAPE)
         opt = twin.optimizer(LR)
         for step, (ids, labels) in enumerate(batches()):
@@ -51,21 +55,29 @@ class TwinTest(unittest.TestCase):
             total.backward()
             s = ours.step(ids, labels, update=False)
             for name, a, b in (("loss", s.loss, ce), ("aux", s.aux_loss, aux), ("z", s.z_loss, z), ("total", s.total_loss, total)):
-                self.assertLess(abs(a - b.item()) / abs(b.item()), 1e-5, f"{name} at step {step}: {a} against {b.item()}")
+                self.assertLess(abs(a - b.item()) / abs(b.item()), loss_tolerance, f"{name} at step {step}: {a} against {b.item()}")
             if step == 0:
+                first = s.loss
                 for name, (_, grad) in mine.items():
                     want = twin.p[name].grad.numpy()
                     error = np.abs(grad - want).max() / max(np.abs(want).max(), 1e-12)
-                    self.assertLess(error, 1e-4, f"gradient of {name}")
+                    self.assertLess(error, grad_tolerance, f"gradient of {name}")
             norm = torch.nn.utils.clip_grad_norm_(list(twin.p.values()), 1.0).item()
             opt.step()
             ours.update(s)
-            self.assertLess(abs(s.grad_norm - norm) / norm, 1e-4, f"norm at step {step}")
-        self.assertLess(s.loss, 3.6)                           # it learns: log(61) is 4.1
+            self.assertLess(abs(s.grad_norm - norm) / norm, 10 * loss_tolerance, f"norm at step {step}")
+        self.assertLess(s.loss, first - 0.05)                  # it learns
         for name, (value, _) in mine.items():
             want = twin.p[name].detach().numpy()
-            self.assertLess(np.abs(value - want).max() / np.abs(want).max(), 2e-3, f"parameter {name}")
+            self.assertLess(np.abs(value - want).max() / np.abs(want).max(), param_tolerance, f"parameter {name}")
         ours.close()
+
+    def test_float64_is_the_same_mathematics(self):
+        # PyTorch 1.13 keeps AdamW's decay and bias corrections in double as well: nothing but rounding is left.
+        self.compare({"model.dtype": "float64", "device": "reference"}, 1e-10, 1e-9, 1e-7)
+
+    def test_float32_on_the_cpu_device(self):
+        self.compare({}, 1e-5, 1e-4, 2e-3)
 
 
 if __name__ == "__main__":
