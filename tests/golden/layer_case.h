@@ -46,8 +46,12 @@ struct Machine {
   double tolerance, floor;
 };
 std::vector<Machine> Machines();
+// Where softmax is saturated (all tokens on the same experts), the gradients of the losses on scores are differences of equal
+// numbers: what is left of them is rounding of their size, not of its own.
+Machine ForCase(Machine machine, const LayerCase& c);
 
-void ExpectClose(const std::string& what, const std::vector<double>& got, const std::vector<double>& want, const Machine& machine);
+// Returns the error in that measure.
+double ExpectClose(const std::string& what, const std::vector<double>& got, const std::vector<double>& want, const Machine& machine);
 
 // Host values to a tensor of the machine's dtype, and back.
 absl::Status Put(Device* device, const std::vector<double>& values, Out tensor);

@@ -13,6 +13,7 @@ class LayerGateTest : public ::testing::TestWithParam<std::tuple<const char*, Ma
     auto c = LoadLayerCase(std::get<0>(GetParam()));
     ASSERT_OK(c.status());
     case_ = *std::move(c);
+    machine_ = ForCase(std::get<1>(GetParam()), case_);
     auto d = machine().make();
     ASSERT_OK(d.status());
     device_ = *std::move(d);
@@ -39,7 +40,7 @@ class LayerGateTest : public ::testing::TestWithParam<std::tuple<const char*, Ma
     ctx_.arena = arena_.get();
     ctx_.training = true;
   }
-  const Machine& machine() const { return std::get<1>(GetParam()); }
+  const Machine& machine() const { return machine_; }
   Param& router() { return store_->params().front(); }
   TensorView Tensor(const std::vector<int64_t>& shape, const std::vector<double>& values) {
     const TensorView t = *arena_->Make(machine().dtype, shape);
@@ -58,6 +59,7 @@ class LayerGateTest : public ::testing::TestWithParam<std::tuple<const char*, Ma
   std::vector<double> Values(In t) { return *Get(device_.get(), t); }
 
   LayerCase case_;
+  Machine machine_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<ParamStore> store_;

@@ -163,9 +163,8 @@ absl::StatusOr<Placement> Place(const LayerCase& c, const Layout& layout, int64_
   return Placement::Make(layout.experts == ExpertsOn::kRoundRobin ? ranks : 1, owner);
 }
 
-absl::StatusOr<Part> RunRank(const LayerCase& c, const Machine& machine, const Layout& layout, const std::shared_ptr<InprocWorld>& world, int64_t rank) {
+absl::StatusOr<Part> RunRank(const LayerCase& c, const Machine& machine, const Layout& layout, const Placement& placement, const std::shared_ptr<InprocWorld>& world, int64_t rank) {
   const int64_t ranks = world->world_size(), first = std::accumulate(layout.tokens.begin(), layout.tokens.begin() + rank, int64_t{0});
-  MOE_ASSIGN_OR_RETURN(const Placement placement, Place(c, layout, ranks));
   MOE_ASSIGN_OR_RETURN(const auto transport, MakeInprocTransport(world, rank));
   std::vector<int64_t> all(ranks);
   std::iota(all.begin(), all.end(), 0);
@@ -188,13 +187,13 @@ absl::StatusOr<Part> RunRank(const LayerCase& c, const Machine& machine, const L
 absl::StatusOr<LayerResult> RunLayer(const LayerCase& c, const Machine& machine, const Layout& layout) {
   const int64_t ranks = std::max<int64_t>(static_cast<int64_t>(layout.tokens.size()), 1);
   std::vector<absl::StatusOr<Part>> parts(ranks, absl::UnknownError("not run"));
+  MOE_ASSIGN_OR_RETURN(const Placement placement, Place(c, layout, ranks));
   if (layout.tokens.empty()) {
-    MOE_ASSIGN_OR_RETURN(const Placement placement, Place(c, layout, 1));
     parts[0] = Rank(c, machine, 0, c.T, nullptr, nullptr).Run(machine, placement);
   } else {
     const auto world = std::make_shared<InprocWorld>(ranks);
     std::vector<std::thread> threads;
-    for (int64_t r = 0; r < ranks; ++r) threads.emplace_back([&, r] { parts[r] = RunRank(c, machine, layout, world, r); });
+    for (int64_t r = 0; r < ranks; ++r) threads.emplace_back([&, r] { parts[r] = RunRank(c, machine, layout, placement, world, r); });
     for (std::thread& t : threads) t.join();
   }
   LayerResult all;
