@@ -70,10 +70,9 @@ Result Generate(const Arguments& a) {
   });
 }
 
-Result Info(const Arguments& a) {
-  MOE_TRY(CheckFlags(a, {}));
-  Config config;
-  MOE_TRY(MakeConfig("", a, &config));
+namespace {
+
+Result PrintMachine(const Config& config, bool* has_ucx) {
   char* raw = nullptr;
   MOE_TRY(Check(moe_info(GetText(config.get(), "transport.ucx_library").c_str(), &raw)));
   const Json j = Json::parse(Take(raw));
@@ -90,8 +89,21 @@ Result Info(const Arguments& a) {
   const Json& cuda = j["cuda"];
   std::printf("cuda       built: no, driver: %s, nccl: %s (%s)\n", cuda["driver"].get<bool>() ? "found" : "none", cuda["nccl"].get<bool>() ? "found" : "none", cuda["remedy"].get<std::string>().c_str());
   std::printf("gates      %s\nexperts    %s\npartitions %s\n", list(j["gates"]).c_str(), list(j["experts"]).c_str(), list(j["partitions"]).c_str());
+  *has_ucx = ucx["found"].get<bool>();
+  std::fflush(stdout);
+  return {};
+}
+
+}  // namespace
+
+Result Info(const Arguments& a) {
+  MOE_TRY(CheckFlags(a, {}));
+  Config config;
+  MOE_TRY(MakeConfig("", a, &config));
+  bool has_ucx = true;
+  if (!IsStartedRank(a)) MOE_TRY(PrintMachine(config, &has_ucx));
   // How ranks of this machine reach each other is known only to a job: start a small one.
-  if (!ucx["found"].get<bool>()) return {};
+  if (!has_ucx) return {};
   MOE_TRY(Check(moe_config_set(config.get(), "run", "info")));
   return RunRanks(a, config.get(), [&](const RankPlace& place) -> Result {
     moe_engine_options o;
