@@ -9,6 +9,7 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/comm/agree.h"
 #include "nlohmann/json.hpp"
@@ -94,7 +95,7 @@ absl::StatusOr<Json> ReadManifest(const std::string& path, std::map<std::string,
   Json m = Json::parse(text, nullptr, false);
   const auto damaged = [&](const std::string& what) { return absl::DataLossError(absl::StrCat(file, ": ", what)); };
   if (m.is_discarded() || !m.is_object()) return damaged("is not JSON (truncated?)");
-  if (m.value("format", "") != kFormat) return damaged("is not a manifest of libmoe");
+  if (!m.contains("format") || m["format"] != kFormat) return damaged("is not a manifest of libmoe");
   if (!m.contains("version") || m["version"] != kVersion) return damaged(absl::StrCat("has version ", m.contains("version") ? m["version"].dump() : "none", ", this library reads ", kVersion));
   if (!m.contains("step") || !m["step"].is_number_integer() || !m.contains("tensors") || !m["tensors"].is_array()) return damaged("lacks step or tensors");
   for (const Json& t : m["tensors"]) {
@@ -124,8 +125,7 @@ absl::Status ReadTensors(Device* device, const std::string& path, const std::map
     }
     const Stored& s = it->second;
     if (s.shape != t.view.shape() || s.dtype != SafetensorsDType(t.view.dtype())) {
-      TensorView there(nullptr, t.view.dtype(), s.shape);
-      return absl::FailedPreconditionError(absl::StrCat(path, ": tensor ", t.name, " is ", s.dtype, there.DebugString().substr(there.DebugString().find('[')), " there and ", t.view.DebugString(), " in this model"));
+      return absl::FailedPreconditionError(absl::StrCat(path, ": tensor ", t.name, " is ", s.dtype, "[", absl::StrJoin(s.shape, ","), "] there and ", t.view.DebugString(), " in this model"));
     }
     auto& reader = shards[s.file];
     if (!reader) {

@@ -2,21 +2,35 @@
 
 #include <algorithm>
 
+#include "absl/strings/cord.h"
+
 namespace moe {
+namespace {
+
+constexpr char kAgreed[] = "moe.agreed";
+
+absl::Status MarkAgreed(absl::Status s) {
+  if (!s.ok()) s.SetPayload(kAgreed, absl::Cord("1"));
+  return s;
+}
+
+}  // namespace
+
+bool IsAgreed(const absl::Status& s) { return s.GetPayload(kAgreed).has_value(); }
 
 absl::Status Agree(Communicator* group, const absl::Status& mine) {
-  if (group == nullptr || group->size() == 1) return mine;
+  if (group == nullptr || group->size() == 1) return MarkAgreed(mine);
   int64_t first = mine.ok() ? group->size() : group->rank();
   MOE_RETURN_IF_ERROR(AllReduce(group, &first, 1, DType::kI64, ReduceOp::kMin));
   if (first == group->size()) return absl::OkStatus();
   const int root = static_cast<int>(first);
   MOE_ASSIGN_OR_RETURN(std::string text, BroadcastString(group, absl::StrCat(static_cast<int>(mine.code()), " ", std::string(mine.message())), root));
-  if (group->rank() == root) return mine;
+  if (group->rank() == root) return MarkAgreed(mine);
   const size_t space = text.find(' ');
   const int64_t global = group->members()[root];
   FailureInfo info;
   info.origin_rank = global;
-  return WithFailureInfo(absl::Status(static_cast<absl::StatusCode>(std::stoi(text.substr(0, space))), absl::StrCat("rank ", global, ": ", text.substr(space + 1))), info);
+  return MarkAgreed(WithFailureInfo(absl::Status(static_cast<absl::StatusCode>(std::stoi(text.substr(0, space))), absl::StrCat("rank ", global, ": ", text.substr(space + 1))), info));
 }
 
 absl::StatusOr<std::vector<std::string>> AllGatherStrings(Communicator* group, const std::string& mine) {

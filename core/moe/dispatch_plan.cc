@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/comm/agree.h"
+
 namespace moe {
 
-absl::StatusOr<DispatchPlan> DispatchPlan::Make(absl::Span<const int32_t> ids, int64_t top_k, const Placement& placement, Communicator* ep) {
+absl::StatusOr<DispatchPlan> DispatchPlan::Make(absl::Span<const int32_t> ids, int64_t top_k, const Placement& placement, Communicator* ep, absl::Status status) {
   const int64_t num_experts = placement.num_global_experts(), ranks = placement.ep();
   const int64_t self = ep ? ep->rank() : 0;
   if (ranks != (ep ? ep->size() : 1))
@@ -22,9 +24,29 @@ absl::StatusOr<DispatchPlan> DispatchPlan::Make(absl::Span<const int32_t> ids, i
   }
   std::vector<int64_t> mine(num_experts, 0), start(num_experts + 1, 0);
   for (int32_t id : ids) {
-    if (id < -1 || id >= num_experts) return InvalidArgument("dispatch: expert id ", id, " is outside [0, ", num_experts, ")");
+    if (id < -1 || id >= num_experts) {
+      if (status.ok()) status = InvalidArgument("dispatch: expert id ", id, " is outside [0, ", num_experts, ")");
+      break;
+    }
     if (id >= 0) ++mine[id];
   }
+  if (ranks == 1) MOE_RETURN_IF_ERROR(status);
+  plan.counts_ = mine;
+  if (ranks > 1) {
+    // The counts of all ranks, each row led by how its rank fares.
+    std::vector<int64_t> row = {status.ok() ? 0 : 1}, rows(ranks * (num_experts + 1));
+    row.insert(row.end(), mine.begin(), mine.end());
+    MOE_RETURN_IF_ERROR(AllGather(ep, row.data(), static_cast<int64_t>(row.size() * sizeof(int64_t)), rows.data()));
+    bool failed = false;
+    plan.counts_.clear();
+    for (int64_t r = 0; r < ranks; ++r) {
+      const auto begin = rows.begin() + r * (num_experts + 1);
+      failed = failed || *begin != 0;
+      plan.counts_.insert(plan.counts_.end(), begin + 1, begin + 1 + num_experts);
+    }
+    if (failed) return Agree(ep, status);
+  }
+
   for (int64_t g = 0; g < num_experts; ++g) start[order_of[g] + 1] = mine[g];
   std::partial_sum(start.begin(), start.end(), start.begin());
   plan.token_N_.resize(start.back());
@@ -38,13 +60,6 @@ absl::StatusOr<DispatchPlan> DispatchPlan::Make(absl::Span<const int32_t> ids, i
   }
   plan.send_rows_.assign(ranks, 0);
   for (int64_t g = 0; g < num_experts; ++g) plan.send_rows_[placement.owner(g)] += mine[g];
-
-  plan.counts_.resize(ranks * num_experts);
-  if (ranks > 1) {
-    MOE_RETURN_IF_ERROR(AllGather(ep, mine.data(), num_experts * static_cast<int64_t>(sizeof(int64_t)), plan.counts_.data()));
-  } else {
-    plan.counts_ = mine;
-  }
 
   const std::vector<int64_t>& local = placement.experts_of(self);
   const int64_t e = static_cast<int64_t>(local.size());

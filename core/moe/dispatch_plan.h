@@ -19,7 +19,8 @@ class DispatchPlan {
  public:
   // ids_TK: T*K expert ids (-1: no route). Collective over `ep` (null or size 1: nothing is exchanged), whose size must
   // equal placement.ep(). Any T >= 0 on each rank. INVALID_ARGUMENT on all ranks when they disagree on the exchange.
-  static absl::StatusOr<DispatchPlan> Make(absl::Span<const int32_t> ids_TK, int64_t top_k, const Placement& placement, Communicator* ep);
+  static absl::StatusOr<DispatchPlan> Make(absl::Span<const int32_t> ids_TK, int64_t top_k, const Placement& placement, Communicator* ep,
+                                           absl::Status mine = absl::OkStatus());
 
   int64_t num_tokens() const { return static_cast<int64_t>(pos_TK_.size()) / top_k_; }
   int64_t num_sent() const { return static_cast<int64_t>(token_N_.size()); }          // N rows leave

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/comm/agree.h"
 #include "core/moe/capacity.h"
 
 namespace moe {
@@ -78,32 +79,44 @@ absl::Status MoeLayer::DeclareParams(ParamStore* store, const std::string& prefi
   return expert_->DeclareParams(store, prefix);
 }
 
-absl::Status MoeLayer::Route(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index) {
+absl::Status MoeLayer::Select(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index, std::vector<int32_t>* ids, std::vector<double>* scores, int64_t* valid_tokens) {
   Device* d = ctx.device;
   Routing& r = s->routing;
   MOE_RETURN_IF_ERROR(gate_->Select(ctx, s->x_TD, s->valid_T, &r));
-  const int64_t top_k = gate_->top_k();
-  std::vector<int32_t> ids(r.ids_TK.size());
-  MOE_RETURN_IF_ERROR(d->CopyToHost(ids.data(), r.ids_TK));
-  for (int32_t id : ids)
+  ids->resize(r.ids_TK.size());
+  MOE_RETURN_IF_ERROR(d->CopyToHost(ids->data(), r.ids_TK));
+  for (int32_t id : *ids)
     if (id >= 0) ++sums->count[layer_index * sums->experts + id];
   MOE_RETURN_IF_ERROR(AddToSums(ctx, r, s->valid_T, layer_index, sums));
+  if (!spec_.gate.has_capacity_factor()) return absl::OkStatus();
+  *valid_tokens = s->x_TD.dim(0);
+  if (s->valid_T.defined()) {
+    std::vector<uint8_t> v(*valid_tokens);
+    MOE_RETURN_IF_ERROR(d->CopyToHost(v.data(), s->valid_T));
+    *valid_tokens = std::count_if(v.begin(), v.end(), [](uint8_t b) { return b != 0; });
+  }
+  MOE_ASSIGN_OR_RETURN(*scores, ToHostDoubles(d, r.raw_TK));
+  return absl::OkStatus();
+}
 
+absl::Status MoeLayer::Route(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index) {
+  Routing& r = s->routing;
+  const int64_t top_k = gate_->top_k();
+  std::vector<int32_t> ids;
+  std::vector<double> scores;
+  int64_t valid_tokens = 0;
+  // What goes wrong on one rank (a NaN, a failing gate) must not leave the others waiting: it travels with the next exchange.
+  absl::Status mine = Annotate(Select(ctx, s, sums, layer_index, &ids, &scores, &valid_tokens), spec_.name);
   const TensorView selected = r.ids_TK;
   if (spec_.gate.has_capacity_factor()) {
-    int64_t valid = s->x_TD.dim(0);
-    if (s->valid_T.defined()) {
-      std::vector<uint8_t> v(valid);
-      MOE_RETURN_IF_ERROR(d->CopyToHost(v.data(), s->valid_T));
-      valid = std::count_if(v.begin(), v.end(), [](uint8_t b) { return b != 0; });
-    }
-    MOE_ASSIGN_OR_RETURN(std::vector<double> scores, ToHostDoubles(d, r.raw_TK));
-    MOE_ASSIGN_OR_RETURN(CapacityResult c, ApplyCapacity(spec_.gate, spec_.num_global_experts, top_k, valid, scores, groups_.batch, &ids));
+    MOE_RETURN_IF_ERROR(Agree(groups_.batch, mine));
+    MOE_ASSIGN_OR_RETURN(CapacityResult c, ApplyCapacity(spec_.gate, spec_.num_global_experts, top_k, valid_tokens, scores, groups_.batch, &ids));
     sums->dropped += c.dropped;
     MOE_ASSIGN_OR_RETURN(r.ids_TK, IndicesToDevice(ctx, ids, selected.shape()));
   }
-  MOE_RETURN_IF_ERROR(gate_->Weigh(ctx, selected, &r));
-  MOE_ASSIGN_OR_RETURN(DispatchPlan plan, DispatchPlan::Make(ids, top_k, placement_, groups_.ep));
+  if (mine.ok()) mine = Annotate(gate_->Weigh(ctx, selected, &r), spec_.name);
+  if (!mine.ok()) ids.clear();
+  MOE_ASSIGN_OR_RETURN(DispatchPlan plan, DispatchPlan::Make(ids, top_k, placement_, groups_.ep, mine));
   s->plan = std::make_shared<DispatchPlan>(std::move(plan));
   MOE_ASSIGN_OR_RETURN(s->token_N, IndicesToDevice(ctx, s->plan->token_N(), {s->plan->num_sent()}));
   MOE_ASSIGN_OR_RETURN(s->pos_TK, IndicesToDevice(ctx, s->plan->pos_TK(), {s->x_TD.dim(0), top_k}));
@@ -140,7 +153,7 @@ absl::Status MoeLayer::Forward(const ModuleContext& ctx, In x_TD, In valid_T, bo
   Device* d = ctx.device;
   s->x_TD = x_TD;
   s->valid_T = valid_T;
-  MOE_RETURN_IF_ERROR(Annotate(Route(ctx, s, sums, layer_index), spec_.name));
+  MOE_RETURN_IF_ERROR(Route(ctx, s, sums, layer_index));
   const DispatchPlan& plan = *s->plan;
   const bool exchange = groups_.ep && groups_.ep->size() > 1;
   const DType t = x_TD.dtype();

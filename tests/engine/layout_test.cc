@@ -1,5 +1,6 @@
 // The same global batch gives the same numbers for every layout and every split of the batch: losses, gradient norm and all
 // parameters after some steps, equal to one rank. In float64 the tolerance is so small that no wrong factor hides.
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -154,6 +155,30 @@ TEST(LayoutTest, ABadBatchOnOneRankIsAnErrorOnAll) {
     return w->model->ForwardBackward(text.Part(w->rank, 1), &st);
   });
   EXPECT_TRUE(s.ok()) << s;
+}
+
+// R7: a NaN on one rank stops routing there; every rank gets that error, with and without the exchanges of capacity.
+TEST(LayoutTest, NotANumberOnOneRankIsAnErrorOnAll) {
+  for (const char* scope : {"", "rank", "global"}) {
+    config::Config c = TinyConfig();
+    if (*scope) {
+      c.mutable_gate()->set_capacity_factor(1);
+      c.mutable_gate()->set_capacity_scope(scope);
+    }
+    const absl::Status s = RunWorld(c, 4, 2, [] { return MakeReferenceDevice(); }, [&](RankWorld* w) -> absl::Status {
+      const Text text = RandomText(c, 4, 1);
+      if (w->rank == 1) w->model->pieces()[0].first->value.as<float>()[text.ids[5] * 12] = NAN;   // the embedding of its first token
+      StepStats st;
+      const absl::Status bad = w->model->ForwardBackward(text.Part(w->rank, 1), &st);
+      // The ranks that share experts with rank 1 hear of it at once; the others when it has left.
+      if (bad.ok()) return Internal("no error on rank ", w->rank);
+      if (w->rank < 2 && bad.message().find("layers.0.moe") == absl::string_view::npos) return Internal("unclear: ", bad.ToString());
+      if (w->rank == 0 && bad.message().find("rank 1") == absl::string_view::npos) return Internal("does not name the rank: ", bad.ToString());
+      w->transport->Abort(bad);
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(s.ok() || s.message().find("layers.0.moe") != absl::string_view::npos) << scope << ": " << s;
+  }
 }
 
 }  // namespace
