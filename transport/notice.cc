@@ -2,9 +2,18 @@
 
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "transport/bytes.h"
 
 namespace moe {
+Notice Detached(const Notice& notice) {
+  Notice copy = notice;
+  if (notice.status.ok()) return copy;
+  copy.status = absl::Status(notice.status.code(), std::string(notice.status.message()));
+  notice.status.ForEachPayload([&](absl::string_view url, const absl::Cord& cord) { copy.status.SetPayload(url, absl::Cord(std::string(cord))); });
+  return copy;
+}
+
 std::string Encode(const Notice& notice) {
   std::string s;
   const FailureInfo info = GetFailureInfo(notice.status);
@@ -39,9 +48,10 @@ bool Decode(const std::string& bytes, Notice* notice) {
   return true;
 }
 
-void NoticeInbox::Push(Notice notice) {
+void NoticeInbox::Push(const Notice& notice) {
+  Notice copy = Detached(notice);
   std::lock_guard<std::mutex> lock(mu_);
-  notices_.push_back(std::move(notice));
+  notices_.push_back(std::move(copy));
   pending_.store(true, std::memory_order_release);
   if (wake_) wake_();
 }

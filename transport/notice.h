@@ -32,9 +32,12 @@ std::string Encode(const Notice& notice);
 // False: not a notice (bounds are checked; the bytes come from a socket).
 bool Decode(const std::string& bytes, Notice* notice);
 
+// A copy with memory of its own, to be handed to another thread.
+Notice Detached(const Notice& notice);
+
 class NoticeInbox {
  public:
-  void Push(Notice notice);
+  void Push(const Notice& notice);
   bool pending() const { return pending_.load(std::memory_order_acquire); }
   std::vector<Notice> Take();
   // Called after each Push, from the pushing thread; after SetWake(nullptr) returns it is never called again.

@@ -123,7 +123,7 @@ void ControlPlane::Bye(int64_t rank) {
   Send(-1, FrameType::kAllLeft, "");
   Notice n;
   n.kind = Notice::Kind::kAllLeft;
-  inbox()->Push(std::move(n));
+  inbox()->Push(n);
 }
 
 void ControlPlane::Close(bool in_order) {
@@ -235,7 +235,7 @@ void ControlPlane::Handle(int64_t from, Frame frame) {
       }
       Notice n;
       n.kind = Notice::Kind::kAllLeft;
-      inbox()->Push(std::move(n));
+      inbox()->Push(n);
       break;
     }
     case FrameType::kAskLeft: {
@@ -263,7 +263,7 @@ void ControlPlane::HandleNotice(int64_t from, const std::string& payload) {
   if (!Decode(payload, &n)) return Died(from, "its messages cannot be read");
   if (root()) Send(-1, FrameType::kNotice, payload, /*except=*/from);
   if (n.kind == Notice::Kind::kFailAll) SetFailure(n.status);
-  inbox()->Push(std::move(n));
+  inbox()->Push(n);
 }
 
 void ControlPlane::SetFailure(const absl::Status& status) {
@@ -298,7 +298,7 @@ void ControlPlane::Died(int64_t rank, const std::string& how) {
     }
   }
   peers_[rank].reset();
-  inbox()->Push(std::move(n));
+  inbox()->Push(n);
 }
 
 void ControlPlane::CheckHeartbeats(absl::Time now) {

@@ -217,9 +217,9 @@ absl::Status LeaveAfterLast(const Rank& rank) {
   for (int64_t bytes : {10, 5000, 60000, 2000000}) data.emplace_back(bytes);
   if (rank.rank == 0) {
     std::vector<WorkPtr> sends;
+    for (auto& d : data) FillPattern(d.size(), d.data(), static_cast<int64_t>(d.size()));
     for (int64_t to = 1; to < rank.size; ++to) {
       for (auto& d : data) {
-        FillPattern(d.size(), d.data(), static_cast<int64_t>(d.size()));
         MOE_ASSIGN_OR_RETURN(WorkPtr w, c->PostSend(d.data(), static_cast<int64_t>(d.size()), static_cast<int>(to), 1));
         sends.push_back(std::move(w));
       }

@@ -75,7 +75,7 @@ class InprocControl final : public Control {
     for (int64_t r = 0; r < world_->world_size(); ++r) {
       if (r == rank_) continue;
       if (state().controls[r] != nullptr) state().controls[r]->inbox()->Push(notice);
-      else if (!state().made[r]) state().early[r].push_back(notice);
+      else if (!state().made[r]) state().early[r].push_back(Detached(notice));
     }
   }
 
@@ -100,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeInprocTransport(std::shared_ptr<I
     if (state->made[rank]) return absl::AlreadyExistsError(absl::StrCat("inproc: rank ", rank, " exists already; a world is for one job, make a new one"));
     state->made[rank] = true;
     state->controls[rank] = control.get();
-    for (Notice& notice : state->early[rank]) control->inbox()->Push(std::move(notice));
+    for (const Notice& notice : state->early[rank]) control->inbox()->Push(notice);
     state->early[rank].clear();
   }
   EngineOptions options;

@@ -14,9 +14,9 @@ namespace moe {
 namespace {
 
 // The constructor of libucs installs handlers for SEGV, BUS, FPE, ILL and HUP that outlive dlclose, unless these are set while it is
-// loaded. Its warnings go to standard output, which belongs to the program: errors are told by status.
+// loaded. Its messages go to standard output, which belongs to the program; errors are told by status.
 std::vector<std::pair<std::string, std::string>> LoadSettings() {
-  return {{"UCX_HANDLE_ERRORS", "none"}, {"UCX_ERROR_SIGNALS", ""}, {"UCX_DEBUG_SIGNO", "0"}, {"UCX_LOG_LEVEL", "error"}};
+  return {{"UCX_HANDLE_ERRORS", "none"}, {"UCX_ERROR_SIGNALS", ""}, {"UCX_DEBUG_SIGNO", "0"}, {"UCX_LOG_LEVEL", "fatal"}};
 }
 
 std::string RealPath(const std::string& path) {
