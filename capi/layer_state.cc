@@ -16,7 +16,8 @@ absl::StatusOr<std::unique_ptr<LayerState>> LayerState::Make(const EngineState& 
   s.d_hidden = m.d_hidden();
   s.num_global_experts = m.num_global_experts();
   s.top_k = m.top_k();
-  s.init_stddev_router = s.init_stddev_in = InitStddev(m, m.d_model(), false);
+  s.init_stddev_router = SmallInitStddev(m);
+  s.init_stddev_in = InitStddev(m, m.d_model(), false);
   s.init_stddev_out = InitStddev(m, m.d_hidden(), false);
   s.gate = c.gate();
   s.expert = c.expert();

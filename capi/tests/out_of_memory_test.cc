@@ -1,5 +1,5 @@
-// Memory ends at every single allocation of a call in turn: each time the call says RESOURCE_EXHAUSTED, nothing is thrown across the
-// border, outputs stay untouched, and the same call succeeds afterwards.
+// Every single allocation of a call fails in turn: each time the call says RESOURCE_EXHAUSTED, nothing is thrown across the border,
+// outputs stay untouched, and the same call succeeds afterwards.
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -12,10 +12,13 @@
 namespace {
 
 thread_local int64_t g_left = -1;   // allocations until one fails; -1: none fails
+thread_local bool g_failed = false;
 
 void* Allocate(std::size_t n) {
-  if (g_left == 0) return nullptr;
-  if (g_left > 0) --g_left;
+  if (g_left >= 0 && g_left-- == 0) {
+    g_failed = true;
+    return nullptr;
+  }
   return std::malloc(n ? n : 1);
 }
 
@@ -26,8 +29,9 @@ void* operator new(std::size_t n) {
   throw std::bad_alloc();
 }
 void* operator new[](std::size_t n) { return operator new(n); }
-void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return Allocate(n); }
-void* operator new[](std::size_t n, const std::nothrow_t&) noexcept { return Allocate(n); }
+// Who asks without exceptions has another way (std::stable_sort does): not counted.
+void* operator new(std::size_t n, const std::nothrow_t&) noexcept { return std::malloc(n ? n : 1); }
+void* operator new[](std::size_t n, const std::nothrow_t&) noexcept { return std::malloc(n ? n : 1); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
@@ -37,17 +41,18 @@ void operator delete[](void* p, const std::nothrow_t&) noexcept { std::free(p); 
 
 namespace {
 
-// Runs `call` until it has all the memory that it wants; how many times it had not.
+// Runs `call` until no allocation of it fails; how many times one did.
 int64_t Starve(const char* name, const std::function<moe_status*()>& call, const std::function<bool()>& untouched) {
   for (int64_t n = 0;; ++n) {
     g_left = n;
+    g_failed = false;
     moe_status* s = call();
-    const bool ran_out = g_left == 0;
     g_left = -1;
     if (s == nullptr) {
-      EXPECT_FALSE(ran_out && n == 0) << name;
+      EXPECT_FALSE(g_failed) << name << " took no notice of allocation " << n;
       return n;
     }
+    EXPECT_TRUE(g_failed);
     EXPECT_EQ(moe_status_code(s), MOE_RESOURCE_EXHAUSTED) << name << " at allocation " << n << ": " << moe_status_message(s);
     EXPECT_STREQ(moe_status_message(s), "out of memory");
     EXPECT_TRUE(untouched()) << name << " at allocation " << n;
@@ -74,7 +79,7 @@ TEST(OutOfMemoryTest, EveryAllocationOfTheMainCalls) {
   EXPECT_GT(Starve("parse json", [&] { return moe_config_parse("{\"model\": {\"top_k\": 1}}", &json); }, [&] { return json == nullptr; }), 5);
   moe_config_destroy(json);
   EXPECT_GT(Starve("set", [&] { return moe_config_set(c, "run", "a name that is too long for a short string"); }, [&] { return true; }), 3);
-  EXPECT_GT(Starve("to_text", [&] { return moe_config_to_text(c, 1, &text); }, [&] { return text == nullptr; }), 10);
+  EXPECT_GT(Starve("to_text", [&] { return moe_config_to_text(c, 1, &text); }, [&] { return text == nullptr; }), 5);
   moe_string_destroy(text);
   text = nullptr;
   EXPECT_GT(Starve("to_json", [&] { return moe_config_to_json(c, 1, &text); }, [&] { return text == nullptr; }), 10);
@@ -117,7 +122,7 @@ TEST(OutOfMemoryTest, EveryAllocationOfTheMainCalls) {
 
 TEST(OutOfMemoryTest, ADeviceThatCannotGiveSoMuch) {
   moe_config* c = nullptr;
-  ASSERT_EQ(moe_config_parse("device: 'reference' model { num_global_experts: 1000000 d_model: 4096 d_hidden: 65536 num_layers: 1 }", &c), nullptr);
+  ASSERT_EQ(moe_config_parse("device: 'reference' model { num_global_experts: 64 d_model: 100000 d_hidden: 10000000 num_layers: 1 head_dim: 2 }", &c), nullptr);
   moe_engine_options o;
   MOE_INIT(o);
   moe_engine* e = nullptr;

@@ -53,11 +53,13 @@ static void test_config(void) {
   OK(moe_config_set(c, "model.top_k", "1"));
   OK(moe_config_set(c, "gate", "switch"));
   OK(moe_config_copy(c, &copy));
-  OK(moe_config_set(copy, "steps", "7"));
-  OK(moe_config_get(c, "steps", &text));
-  expect_text(text, "300", __LINE__); /* the copy is its own */
-  OK(moe_config_get(copy, "steps", &text));
+  OK(moe_config_set(copy, "model.top_k", "7"));
+  OK(moe_config_get(c, "model.top_k", &text));
+  expect_text(text, "1", __LINE__); /* the copy is its own */
+  OK(moe_config_get(copy, "model.top_k", &text));
   expect_text(text, "7", __LINE__);
+  OK(moe_config_get(c, "checkpoint.keep", &text)); /* a default */
+  expect_text(text, "2", __LINE__);
   OK(moe_config_get(c, "gate", &text));
   expect_text(text, "switch", __LINE__);
   OK(moe_config_get(c, "gate.capacity_factor", &text));

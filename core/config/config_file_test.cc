@@ -181,8 +181,8 @@ TEST(WriteTest, FullListsEveryFieldWithItsEffectiveValue) {
   }
   EXPECT_NE(text.find("\n  # capacity_factor is not set\n"), std::string::npos);   // dropless, not some default
   EXPECT_EQ(json["model"]["top_k"], 1);
-  EXPECT_EQ(json["model"]["d_model"], 256);
-  EXPECT_EQ(json["optimizer"]["lr"], 0.003);
+  EXPECT_EQ(json["model"]["d_model"], config::ModelConfig().d_model());
+  EXPECT_EQ(json["optimizer"]["lr"], config::OptimizerConfig().lr());
   EXPECT_EQ(json["resume"], false);
   EXPECT_EQ(ConfigToText(*ParseConfig(text, "full"), true), text);
   EXPECT_EQ(ConfigToText(*ParseConfig(json.dump(), "json"), true), text);

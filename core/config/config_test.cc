@@ -32,7 +32,7 @@ TEST(SetTest, EveryTypeByPath) {
 
 TEST(SetTest, GetGivesDefaults) {
   const config::Config c;
-  EXPECT_EQ(*GetConfigField(c, "model.d_model"), "256");
+  EXPECT_EQ(*GetConfigField(c, "model.d_model"), absl::StrCat(config::ModelConfig().d_model()));
   EXPECT_EQ(*GetConfigField(c, "optimizer.eps"), "1e-08");
   EXPECT_EQ(*GetConfigField(c, "data.path"), "");
   EXPECT_EQ(*GetConfigField(c, "gate.capacity_factor"), "");

@@ -37,18 +37,33 @@ std::string ConfigToText(const config::Config& c, bool full) {
 }
 
 std::string ConfigToJson(const config::Config& c, bool full) {
-  using Json = nlohmann::ordered_json;
-  Json out = Json::object();
+  std::string out = "{", section;
+  bool first = true;   // inside the innermost object
+  const auto next = [&](const char* indent) {
+    absl::StrAppend(&out, first ? "\n" : ",\n", indent);
+    first = false;
+  };
+  const auto close = [&] {
+    if (!section.empty()) out += "\n  }";
+    section.clear();
+  };
   for (const LeafField& f : ConfigLeaves()) {
     if (!full && !LeafIsSet(c, f)) continue;
-    Json& holder = f.chain.size() > 1 ? out[f.chain[0]->name()] : out;
-    const std::string value = LeafText(c, f);
-    Json& j = holder[f.leaf()->name()];
-    if (!HasValue(c, f)) j = nullptr;
-    else if (f.leaf()->cpp_type() == Field::CPPTYPE_STRING) j = value;
-    else j = Json::parse(value, nullptr, false);   // numbers and booleans are written alike
+    const std::string of = f.chain.size() > 1 ? f.chain[0]->name() : "";
+    if (of != section) {
+      close();
+      next("  ");
+      absl::StrAppend(&out, "\"", of, "\": {");
+      section = of;
+      first = true;
+    }
+    next(section.empty() ? "  " : "    ");
+    const std::string value = LeafText(c, f);   // numbers and booleans are written alike
+    const auto quoted = [&] { return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); };
+    absl::StrAppend(&out, "\"", f.leaf()->name(), "\": ", !HasValue(c, f) ? "null" : f.leaf()->cpp_type() == Field::CPPTYPE_STRING ? quoted() : value);
   }
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  close();
+  return out + (out.size() > 1 ? "\n}\n" : "}\n");
 }
 
 }  // namespace moe

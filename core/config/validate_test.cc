@@ -45,12 +45,14 @@ class Names final : public ModuleFactory {
 using Set = std::vector<std::pair<const char*, const char*>>;
 
 absl::Status Validate(const Set& set) {
-  config::Config c;
+  // Not the defaults, which are tuned.
+  config::Config c = *ParseConfig("ranks: 2 model { num_layers: 4 d_model: 256 num_heads: 8 num_kv_heads: 4 num_global_experts: 8 top_k: 2 d_hidden: 512 }", "base");
   for (const auto& [path, value] : set) EXPECT_TRUE(SetConfigField(&c, path, value).ok()) << path;
   return ValidateConfig(c, Names());
 }
 
 TEST(ValidateTest, Accepted) {
+  EXPECT_TRUE(ValidateConfig(config::Config(), Names()).ok());   // the defaults
   const Set cases[] = {
       {},
       {{"gate", "switch"}, {"model.top_k", "1"}},
@@ -60,7 +62,7 @@ TEST(ValidateTest, Accepted) {
       {{"ranks", "6"}},                                        // ep is chosen: 2
       {{"mesh.tp", "1"}, {"mesh.pp", "1"}, {"mesh.cp", "1"}, {"mesh.etp", "1"}},
       {{"model.num_dense_layers", "4"}},
-      {{"optimizer.schedule", "constant"}, {"optimizer.warmup_steps", "999"}},
+      {{"optimizer.schedule", "constant"}, {"optimizer.decay_steps", "300"}, {"optimizer.warmup_steps", "999"}},
       {{"optimizer.decay_steps", "0"}, {"optimizer.warmup_steps", "999"}},
   };
   for (const Set& set : cases) EXPECT_TRUE(Validate(set).ok()) << Validate(set);
@@ -82,7 +84,7 @@ TEST(ValidateTest, FieldsThatDoNotFitEachOther) {
       {{{"ranks", "4"}, {"mesh.ep", "3"}}, {"mesh.ep 3", "ranks"}},
       {{{"ranks", "4"}, {"mesh.dp", "2"}}, {"mesh.dp 2", "mesh.dp=4"}},
       {{{"ranks", "3"}, {"mesh.ep", "3"}}, {"model.num_global_experts is 8, not divisible by mesh.ep, which is 3"}},
-      {{{"optimizer.warmup_steps", "301"}}, {"optimizer.decay_steps is 300, must be at least optimizer.warmup_steps, which is 301"}},
+      {{{"optimizer.decay_steps", "300"}, {"optimizer.warmup_steps", "301"}}, {"optimizer.decay_steps is 300, must be at least optimizer.warmup_steps, which is 301"}},
       {{{"model.num_global_experts", "1000000"}, {"model.d_hidden", "10000000"}}, {"model.d_hidden 10000000", "no machine"}},
   };
   for (const auto& t : cases) ExpectRefused(Validate(t.set), t.parts);
