@@ -96,6 +96,14 @@ TEST(Start, WithStrangersAtThePort) {
   EXPECT_EQ(Failures(RunJob(job)), "");
 }
 
+TEST(Start, WhereProcessVmIsForbidden) {
+  Job job;
+  job.lane = Lane::kShm;
+  job.size = 3;
+  job.name = "WithoutProcessVm";
+  EXPECT_EQ(Failures(RunJob(job)), "");
+}
+
 TEST(Start, OnATakenPort) {
   Job job;
   job.lane = Lane::kShm;

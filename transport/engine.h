@@ -32,7 +32,7 @@ namespace moe {
 struct EngineOptions {
   int64_t epoch = 0;
   absl::Duration timeout = absl::Seconds(60);  // of CreateGroup and Shutdown
-  int spins = 200;                              // empty polls before yielding
+  int spins = 30;                              // empty polls before yielding
   int yields = 2000;                            // yields before sleeping
 };
 

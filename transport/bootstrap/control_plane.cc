@@ -1,6 +1,7 @@
 #include "transport/bootstrap/control_plane.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -27,7 +28,12 @@ ControlPlane::ControlPlane(const RendezvousOptions& options, std::vector<std::un
   for (auto& p : peers_) {
     if (p != nullptr) p->set_max_payload(kMaxFrame);
   }
+  // The program's signals are for its own threads; a new thread inherits the mask.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
   thread_ = std::thread([this] { Loop(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 ControlPlane::~ControlPlane() {

@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeInprocTransport(std::shared_ptr<I
   }
   EngineOptions options;
   options.timeout = world->timeout();
-  if (n > static_cast<int64_t>(std::thread::hardware_concurrency())) options.spins = 20;  // more threads than cores: spinning keeps the peer away
+  if (n > static_cast<int64_t>(std::thread::hardware_concurrency())) options.spins = 5;  // more threads than cores: spinning keeps the peer away
   auto p2p = std::make_unique<InprocP2p>(world, rank, &state->boxes, &state->pools[rank]);
   return std::make_unique<P2pTransport>(std::move(p2p), std::move(control), options, LogSink());
 }
