@@ -16,8 +16,9 @@ absl::Status Meet(Communicator* group, const absl::Status& mine, const char* wha
   return absl::OkStatus();
 }
 
-absl::Status Run(int64_t rank, const std::function<void(const absl::Status&)>& abort, const std::function<absl::Status()>& f) {
+absl::Status Run(int64_t rank, int64_t ranks, const std::function<void(const absl::Status&)>& abort, const std::function<absl::Status()>& f) {
   const auto tell = [&](const absl::Status& s) {
+    if (IsAgreed(s, ranks)) return;   // every rank has it, and the communication is as good as before
     FailureInfo info = GetFailureInfo(s);
     if (info.origin_rank >= 0) return abort(s);   // comes from the communication: the others have it or get it as it is
     info.origin_rank = rank;

@@ -17,8 +17,9 @@ inline Communicator* Several(const std::shared_ptr<Communicator>& c) { return c 
 // OK on all ranks or an error on all ranks. `fingerprint` must be the same on all: `what` says what it stands for.
 absl::Status Meet(Communicator* group, const absl::Status& mine, const char* what, uint64_t fingerprint);
 
-// Runs f; when it fails or throws on this rank, `abort` is called with what the other ranks shall get.
-absl::Status Run(int64_t rank, const std::function<void(const absl::Status&)>& abort, const std::function<absl::Status()>& f);
+// Runs f; when it fails or throws on this rank, `abort` is called with what the other of the `ranks` ranks shall get. Not when all of them
+// have agreed on the error.
+absl::Status Run(int64_t rank, int64_t ranks, const std::function<void(const absl::Status&)>& abort, const std::function<absl::Status()>& f);
 
 // For fingerprints (FNV-1a).
 uint64_t Hash(const void* data, size_t bytes, uint64_t h = 0xcbf29ce484222325u);

@@ -47,7 +47,7 @@ absl::Status CheckBackward(const moe::capi::LayerState& l, const void* dy, doubl
 // A failure of this rank alone ends the layer's group.
 absl::Status RunInGroup(moe_layer* l, const std::function<absl::Status()>& f) {
   moe::Communicator* group = Several(l->layer->group());
-  return group == nullptr ? f() : moe::capi::Run(l->state->rank, [&](const absl::Status& s) { group->Abort(s); }, f);
+  return group == nullptr ? f() : moe::capi::Run(l->state->rank, group->size(), [&](const absl::Status& s) { group->Abort(s); }, f);
 }
 
 }  // namespace

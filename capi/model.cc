@@ -24,7 +24,7 @@ namespace {
 // A failure of this rank alone ends the communication of all ranks.
 absl::Status RunInWorld(moe_model* m, const std::function<absl::Status()>& f) {
   if (m->state->world_size == 1) return f();
-  return moe::capi::Run(m->state->rank, [&](const absl::Status& s) { m->state->transport->Abort(s); }, f);
+  return moe::capi::Run(m->state->rank, m->state->world_size, [&](const absl::Status& s) { m->state->transport->Abort(s); }, f);
 }
 
 absl::Status CheckPointers(std::initializer_list<std::pair<const char*, const void*>> pointers) {

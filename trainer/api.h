@@ -16,9 +16,10 @@ using Json = nlohmann::ordered_json;
 struct Result {
   int exit_code = 0;
   std::string message;
+  bool from_library = false;   // then the other ranks know already
   bool ok() const { return exit_code == 0; }
-  static Result Misuse(std::string m) { return {2, std::move(m)}; }
-  static Result Failure(std::string m) { return {1, std::move(m)}; }
+  static Result Misuse(std::string m) { return {2, std::move(m), false}; }
+  static Result Failure(std::string m) { return {1, std::move(m), false}; }
 };
 
 // Takes the status over. Bad arguments are misuse, all else is failure.
@@ -27,7 +28,7 @@ inline Result Check(moe_status* s) {
   const int32_t code = moe_status_code(s);
   const bool misuse = code == MOE_INVALID_ARGUMENT || code == MOE_NOT_FOUND || code == MOE_UNIMPLEMENTED || code == MOE_PERMISSION_DENIED || code == MOE_ALREADY_EXISTS ||
                       code == MOE_FAILED_PRECONDITION;
-  Result r{misuse ? 2 : 1, moe_status_message(s)};
+  Result r{misuse ? 2 : 1, moe_status_message(s), true};
   moe_status_destroy(s);
   return r;
 }

@@ -218,7 +218,7 @@ Result RunChildren(const Arguments& a, const moe_config* config) {
     ReadErrors(&c);
     ::close(c.errors);
   }
-  if (forwarded > 1) return {130, "interrupted twice: ended at once"};
+  if (forwarded > 1) return {130, "interrupted twice: ended at once", false};
   return Verdict(children, first_dead, forwarded > 0);
 }
 

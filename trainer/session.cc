@@ -106,4 +106,13 @@ Result Session::AgreeToStop(bool* stop) {
 
 Result Session::Close() { return CheckRunning(moe_engine_shutdown(engine_.get())); }
 
+Result Session::End(Result r) {
+  if (r.ok() || r.exit_code == 130) return r;
+  if (!r.from_library) moe_status_destroy(moe_engine_abort(engine_.get(), r.message.c_str()));
+  // An error that all ranks have agreed on leaves the communication whole: leave together, so that nobody is taken for dead while others
+  // still read the message. After an abort this returns at once.
+  moe_status_destroy(moe_engine_shutdown(engine_.get()));
+  return r;
+}
+
 }  // namespace moe::trainer

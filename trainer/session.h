@@ -30,6 +30,8 @@ class Session {
   Result AgreeToStop(bool* stop);
   // Collective. Leaves in good order.
   Result Close();
+  // Passes `r` on. What has failed on this rank alone ends the job of all ranks with its message.
+  Result End(Result r);
 
  private:
   RankPlace place_;

@@ -161,7 +161,7 @@ Result Run::Go() {
       MOE_TRY(Save(done, &progress));
       progress.Say(absl::StrCat("stopped at step ", done, "; go on with: moe train run=", GetText(config_, "run"), " resume=true"));
       MOE_TRY(s_->Close());
-      return {130, ""};
+      return {130, "", false};
     }
     if (save_every > 0 && done % save_every == 0) MOE_TRY(Save(done, &progress));
     if (eval_every > 0 && done % eval_every == 0 && done < steps_) MOE_TRY(Validate(done, GetInt(config_, "eval.sequences"), &progress));
@@ -199,8 +199,8 @@ Result Train(const Arguments& a) {
     }
     std::unique_ptr<Session> session;
     MOE_TRY(Session::Open(config.get(), place, &session));
-    MOE_TRY(Describe(session.get(), config.get()));
-    return Run(config.get(), session.get(), corpus).Go();
+    MOE_TRY(session->End(Describe(session.get(), config.get())));
+    return session->End(Run(config.get(), session.get(), corpus).Go());
   });
 }
 

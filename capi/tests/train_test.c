@@ -226,7 +226,7 @@ static void errors_body(rank_t* r) {
   CHECK(status != NULL);
   if (r->rank == 0) CHECK(moe_status_origin_rank(status) == 1 && strncmp(moe_status_message(status), "rank 1: ", 8) == 0);
   moe_status_destroy(status);
-  status = moe_model_train_step(m, &b, &s); /* the communication is ended for good, on both */
+  status = moe_model_train_step(m, &b, &s); /* nobody waits: the same error again, on both */
   CHECK(status != NULL && moe_status_origin_rank(status) == 1);
   moe_status_destroy(status);
   moe_model_destroy(m);

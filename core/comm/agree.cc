@@ -9,28 +9,31 @@ namespace {
 
 constexpr char kAgreed[] = "moe.agreed";
 
-absl::Status MarkAgreed(absl::Status s) {
-  if (!s.ok()) s.SetPayload(kAgreed, absl::Cord("1"));
+absl::Status MarkAgreed(absl::Status s, Communicator* group, int root) {
+  FailureInfo info;
+  info.origin_rank = group->members()[root];
+  s = WithFailureInfo(std::move(s), info);
+  s.SetPayload(kAgreed, absl::Cord(absl::StrCat(group->size())));
   return s;
 }
 
 }  // namespace
 
-bool IsAgreed(const absl::Status& s) { return s.GetPayload(kAgreed).has_value(); }
+bool IsAgreed(const absl::Status& s, int64_t ranks) {
+  const auto payload = s.GetPayload(kAgreed);
+  return payload.has_value() && *payload == absl::StrCat(ranks);
+}
 
 absl::Status Agree(Communicator* group, const absl::Status& mine) {
-  if (group == nullptr || group->size() == 1) return MarkAgreed(mine);
+  if (group == nullptr || group->size() == 1) return mine;
   int64_t first = mine.ok() ? group->size() : group->rank();
   MOE_RETURN_IF_ERROR(AllReduce(group, &first, 1, DType::kI64, ReduceOp::kMin));
   if (first == group->size()) return absl::OkStatus();
   const int root = static_cast<int>(first);
   MOE_ASSIGN_OR_RETURN(std::string text, BroadcastString(group, absl::StrCat(static_cast<int>(mine.code()), " ", std::string(mine.message())), root));
-  if (group->rank() == root) return MarkAgreed(mine);
+  if (group->rank() == root) return MarkAgreed(mine, group, root);
   const size_t space = text.find(' ');
-  const int64_t global = group->members()[root];
-  FailureInfo info;
-  info.origin_rank = global;
-  return MarkAgreed(WithFailureInfo(absl::Status(static_cast<absl::StatusCode>(std::stoi(text.substr(0, space))), absl::StrCat("rank ", global, ": ", text.substr(space + 1))), info));
+  return MarkAgreed(absl::Status(static_cast<absl::StatusCode>(std::stoi(text.substr(0, space))), absl::StrCat("rank ", group->members()[root], ": ", text.substr(space + 1))), group, root);
 }
 
 absl::StatusOr<std::vector<std::string>> AllGatherStrings(Communicator* group, const std::string& mine) {

@@ -12,8 +12,8 @@ namespace moe {
 // lowest rank that has one, saying which rank it was ("rank 2: ..."), with its code.
 absl::Status Agree(Communicator* group, const absl::Status& mine);
 
-// True of an error that came out of Agree: all ranks of the group have it, nobody waits, and the job can go on.
-bool IsAgreed(const absl::Status& status);
+// True of an error that Agree has given to `ranks` ranks: all of them have it, nobody waits, and they can go on.
+bool IsAgreed(const absl::Status& status, int64_t ranks);
 
 // Collective. Byte strings of all ranks, in rank order.
 absl::StatusOr<std::vector<std::string>> AllGatherStrings(Communicator* group, const std::string& mine);

@@ -27,7 +27,7 @@ class CliTest(unittest.TestCase):
 
     def command(self, *words, tiny=True, data=True):
         extra = (TINY if tiny else []) + ([f"data.path={self.text}"] if data else [])
-        return [self.program, *words, *extra]
+        return [self.program, *words[:1], *extra, *words[1:]]   # the test's own fields come last and win
 
     def environment(self, extra=None):
         env = {"PATH": os.environ.get("PATH", ""), "HOME": self.dir}
@@ -76,8 +76,15 @@ class CliTest(unittest.TestCase):
     def gone(self, pids):
         deadline = time.monotonic() + 10
         left = list(pids)
+
+        def alive(pid):
+            try:
+                with open(f"/proc/{pid}/stat") as f:
+                    return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+            except (FileNotFoundError, ProcessLookupError):
+                return False
         while left and time.monotonic() < deadline:
-            left = [p for p in left if os.path.exists(f"/proc/{p}") and "Z" != open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()[0]]
+            left = [p for p in left if alive(p)]
         self.assertEqual(left, [], "orphans")
 
     def metrics(self, run):

@@ -100,7 +100,7 @@ class MisuseTest(CliTest):
         os.rename(shard, shard + ".away")
         self.refused(self.run_moe("train", "run=a", "steps=4", "resume=true"), 1, "shard-00001.safetensors")
         os.rename(shard + ".away", shard)
-        self.refused(self.run_moe("train", "run=a", "steps=4", "resume=true", "model.num_global_experts=4"), 1, "experts.", "step-00000002")
+        self.refused(self.run_moe("train", "run=a", "steps=4", "resume=true", "model.num_global_experts=4"), 1, "moe.gate.weight", "step-00000002")
         self.assertEqual(self.run_moe("train", "run=a", "steps=4", "resume=true").returncode, 0)
 
     def test_port_taken(self):

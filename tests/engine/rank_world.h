@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/comm/agree.h"
 #include "core/topology/mesh.h"
 #include "tests/engine/model_fixture.h"
 #include "transport/inproc/inproc.h"
@@ -54,8 +55,10 @@ inline absl::Status RunWorld(const config::Config& c, int64_t world, int64_t ep,
     context.dp_rank = mesh.coordinate(rank, Axis::kDp);
     context.dp_size = mesh.size(Axis::kDp);
     MOE_ASSIGN_OR_RETURN(w.model, Model::Make(c, context));
-    MOE_RETURN_IF_ERROR(f(&w));
-    return w.transport->Shutdown();
+    const absl::Status done = f(&w);
+    if (!done.ok() && !IsAgreed(done, world)) return done;
+    const absl::Status left = w.transport->Shutdown();
+    return done.ok() ? left : done;
   };
   std::vector<std::thread> threads;
   for (int64_t r = 0; r < world; ++r) threads.emplace_back([&, r] { results[r] = body(r); });
