@@ -92,7 +92,7 @@ Result BenchTrain(const Arguments& a) {
     std::string python, script;
     MOE_TRY(PeerPython(a, "torch, transformers", &python));
     MOE_TRY(PeerScript(a, "train_hf.py", &script));
-    const std::vector<std::string> shape = {"--vocab", field("model.vocab_size"), "--d", field("model.d_model"), "--layers", field("model.num_layers"), "--heads", field("model.num_heads"), "--kv-heads", field("model.num_kv_heads"),
+    const std::vector<std::string> shape = {"--vocab", field("model.vocab_size"), "--width", field("model.d_model"), "--layers", field("model.num_layers"), "--heads", field("model.num_heads"), "--kv-heads", field("model.num_kv_heads"),
                                             "--experts", field("model.num_global_experts"), "--k", field("model.top_k"), "--f", field("model.d_hidden"), "--seq", field("train.seq_len"), "--steps", absl::StrCat(steps), "--warmup", absl::StrCat(warm)};
     const int64_t batch = GetInt(config.get(), "train.global_batch");
     Form one{"Hugging Face 1 process x 2 threads", {python, script, "--threads", "2", "--batch", absl::StrCat(batch)}, true, {}, {}, 0, 0};
