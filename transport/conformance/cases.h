@@ -20,6 +20,7 @@ std::vector<NamedDataCase> CollectiveCases();
 std::vector<NamedDataCase> OrderCases();
 
 struct NamedCase { const char* name; Case run; };
+std::vector<NamedCase> LifeCases();
 std::vector<NamedCase> FailureCases();
 std::vector<NamedCase> DisagreementCases();
 

@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Rank::Make() const {
 }
 
 Case FindCase(const std::string& name) {
-  for (const auto& cases : {FailureCases(), DisagreementCases()}) {
+  for (const auto& cases : {LifeCases(), FailureCases(), DisagreementCases()}) {
     for (const NamedCase& c : cases) {
       if (name == c.name) return c.run;
     }
