@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -131,7 +132,7 @@ int Main(int argc, char** argv) {
     sizes.emplace_back();
     if (!absl::SimpleAtoi(b, &sizes.back())) return 2;
   }
-  int status = 0, port = 17000 + getpid() % 1000;
+  int status = 0, port = 10000 + static_cast<int>(std::random_device()() % 8000);
   for (absl::string_view r : absl::StrSplit(ranks, ',')) {
     int64_t n = 0;
     if (!absl::SimpleAtoi(r, &n)) return 2;

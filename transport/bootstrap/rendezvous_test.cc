@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <functional>
+#include <random>
 #include <thread>
 
 #include "transport/bootstrap/control_plane.h"
@@ -22,7 +23,7 @@ namespace {
 using testing::HasSubstr;
 
 int FreePort() {
-  static unsigned next = static_cast<unsigned>(getpid()) * 131;
+  static unsigned next = std::random_device()();
   for (;;) {
     const int port = 18000 + static_cast<int>(next++ % 14000);
     const int fd = socket(AF_INET, SOCK_STREAM, 0);

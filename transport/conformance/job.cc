@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <thread>
 
 #include "absl/strings/numbers.h"
@@ -63,7 +64,7 @@ std::string Failures(const std::vector<Result>& results) {
 
 int FreePort() {
   // Below the range that the kernel gives to outgoing connections, so that it stays free until the job binds it.
-  static unsigned next = static_cast<unsigned>(getpid()) * 97;
+  static unsigned next = std::random_device()();  // process ids are not unique across sandboxes
   for (int tries = 0; tries < 1000; ++tries) {
     const int port = 18000 + static_cast<int>(next++ % 14000);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
