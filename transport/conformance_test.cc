@@ -2,6 +2,7 @@
 // deadline, so a hang is a failure; the lane that was asked for is asserted.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include "absl/strings/str_cat.h"
 #include "transport/conformance/job.h"
@@ -131,6 +132,9 @@ INSTANTIATE_TEST_SUITE_P(Some, Processes, testing::Values(Param{Lane::kShm, 2}, 
 }  // namespace moe::conformance
 
 int main(int argc, char** argv) {
+#ifdef __SANITIZE_THREAD__
+  setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 1);  // UCX's hooks on mmap and the sanitizer's do not get along
+#endif
   if (const int status = moe::conformance::ChildMain(argc, argv); status >= 0) return status;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
