@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "core/comm/agree.h"
 
 namespace moe::capi {
@@ -20,9 +21,10 @@ absl::Status Run(int64_t rank, int64_t ranks, const std::function<void(const abs
   const auto tell = [&](const absl::Status& s) {
     if (IsAgreed(s, ranks)) return;   // every rank has it, and the communication is as good as before
     FailureInfo info = GetFailureInfo(s);
-    if (info.origin_rank >= 0) return abort(s);   // comes from the communication: the others have it or get it as it is
-    info.origin_rank = rank;
-    abort(WithFailureInfo(Annotate(s, absl::StrCat("rank ", rank)), info));
+    const std::string name = absl::StrCat("rank ", rank);
+    if (info.origin_rank < 0) info.origin_rank = rank;
+    const bool says_who = info.origin_rank != rank || absl::StrContains(s.message(), name);   // as errors of the communication do
+    abort(WithFailureInfo(says_who ? s : Annotate(s, name), info));
   };
   try {
     const absl::Status s = f();
