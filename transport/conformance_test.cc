@@ -88,6 +88,18 @@ TEST_P(Processes, Stopped) {
   EXPECT_EQ(Failures(results), "");
 }
 
+TEST_P(Processes, DeathInStart) {
+  for (int i = 0; i < 4; ++i) {
+    Job job = MakeJob("DeathInStart");
+    job.port = FreePort();
+    job.timeout = absl::Seconds(3);
+    std::vector<Result> results = RunJob(job);
+    EXPECT_EQ(results.back().signal, SIGKILL);
+    results.pop_back();
+    EXPECT_EQ(Failures(results), "") << "port " << job.port;
+  }
+}
+
 TEST(Start, WithStrangersAtThePort) {
   Job job;
   job.lane = Lane::kShm;

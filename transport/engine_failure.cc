@@ -92,11 +92,13 @@ void Engine::CheckWaiting(Group* group, const Descriptor& theirs) {
 
 void Engine::ReportStalls() {
   const absl::Time now = absl::Now();
+  // Every waiting rank tells every other through rank 0: a large job waits longer before that.
+  const absl::Duration stall = kStallTime * (1.0 + static_cast<double>(p2p_->world_size()) / 64);
   for (Op* op : ops_) {
     if (op->reported_ || op->failing_ || op->descriptor_.kind == OpKind::kNone || op->descriptor_.kind >= OpKind::kSend) continue;
     if (op->waiting_since_ == absl::InfiniteFuture()) {
       op->waiting_since_ = now;
-    } else if (now - op->waiting_since_ > kStallTime) {
+    } else if (now - op->waiting_since_ > stall) {
       op->reported_ = true;
       Notice n;
       n.kind = Notice::Kind::kStall;

@@ -1,4 +1,5 @@
 // Ranks that die, stop, leave or never come; abort.
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -77,6 +78,31 @@ absl::Status DeathIdle(const Rank& rank) {
     char x = 0;
     return Recv(c, &x, 1, c->rank() == 0 && c->size() > 2 ? 1 : c->rank() == 0 ? c->size() - 1 : 0, 5);  // a message that nobody sends
   });
+}
+
+// Some time between the first connection and the first barrier: a few milliseconds that depend on the port.
+absl::Status DeathInStart(const Rank& rank) {
+  const int64_t victim = rank.size - 1;
+  std::thread killer;
+  if (rank.rank == victim) {
+    killer = std::thread([&] {
+      poll(nullptr, 0, 10 + rank.port % 32);
+      kill(getpid(), SIGKILL);
+    });
+  }
+  const absl::Time start = absl::Now();
+  auto t = rank.Make();
+  absl::Status s = t.status();
+  if (t.ok()) {
+    auto c = (*t)->CreateGroup(1, rank.Everybody());
+    s = c.status();
+    while (s.ok()) s = Barrier(c->get());
+  }
+  if (killer.joinable()) killer.join();  // never returns
+  // It may have died before it came to the rendezvous.
+  if (absl::IsDeadlineExceeded(s)) return ExpectError(s, absl::StatusCode::kDeadlineExceeded, {absl::StrCat("missing ranks: ", victim)});
+  MOE_CHECK_THAT(absl::Now() - start < absl::Seconds(8), "took ", absl::FormatDuration(absl::Now() - start));
+  return ExpectError(s, absl::StatusCode::kUnavailable, {absl::StrCat("rank ", victim)});
 }
 
 // Rank 0 goes on when the others have nothing more to do than to wait for it: a rank that fails right after a barrier could
@@ -211,7 +237,7 @@ absl::Status AbortGroup(const Rank& rank) {
 }  // namespace
 
 std::vector<NamedCase> FailureCases() {
-  return {{"DeathInBarrier", DeathInBarrier}, {"DeathInAllToAll", DeathInAllToAll}, {"DeathInMediumAllToAll", DeathInMediumAllToAll}, {"DeathIdle", DeathIdle},
+  return {{"DeathInBarrier", DeathInBarrier}, {"DeathInAllToAll", DeathInAllToAll}, {"DeathInMediumAllToAll", DeathInMediumAllToAll}, {"DeathIdle", DeathIdle}, {"DeathInStart", DeathInStart},
           {"LeaveWithoutShutdown", LeaveWithoutShutdown}, {"Stopped", Stopped}, {"NeverArrives", NeverArrives}, {"PortTaken", PortTaken}, {"GroupMemberMissing", GroupMemberMissing},
           {"ShutdownAlone", ShutdownAlone}, {"AbortFromThread", AbortFromThread}, {"AbortGroup", AbortGroup}};
 }
