@@ -233,6 +233,11 @@ static void test_layer(moe_engine* e) {
   BAD(moe_layer_parameter(l, 0, NULL), "argument parameter is NULL");
   FAILS(moe_layer_parameter(l, 13, &p), MOE_OUT_OF_RANGE, "index is 13|13 parameters");
   FAILS(moe_layer_parameter(l, -1, &p), MOE_OUT_OF_RANGE, "index is -1");
+  p.struct_size = offsetof(moe_parameter, shape); /* of an older header: what it does not have stays as it was */
+  p.shape[0] = -5;
+  OK(moe_layer_parameter(l, 0, &p));
+  CHECK(p.struct_size == offsetof(moe_parameter, shape) && p.ndim == 2 && p.shape[0] == -5 && p.value == NULL);
+  MOE_INIT(p);
   OK(moe_layer_parameter(l, 0, &p));
   CHECK(strcmp(p.name, "moe.gate.weight") == 0);
   CHECK(p.is_expert == 0 && p.dtype == MOE_FLOAT32 && p.ndim == 2 && p.shape[0] == 4 && p.shape[1] == 8 && p.global_shape[0] == 4 && p.begin[0] == 0 && p.value != NULL && p.grad != NULL);
@@ -348,6 +353,10 @@ static void test_model(moe_engine* e) {
   FAILS(moe_model_parameter(m, moe_model_num_parameters(m), &p), MOE_OUT_OF_RANGE, "index is");
   OK(moe_model_train_step(m, &b, &s)); /* all is well after so many refusals */
   CHECK(s.step == 1);
+  s.struct_size = offsetof(moe_step_stats, lr);
+  s.lr = -5;
+  OK(moe_model_train_step(m, &b, &s));
+  CHECK(s.step == 2 && s.grad_norm > 0 && s.lr == -5);
   moe_model_destroy(m);
   moe_model_destroy(NULL);
 }

@@ -1,4 +1,5 @@
-/* One MoE layer: two ranks that share the experts give what one rank with all tokens gives, however the tokens are split. */
+/* One MoE layer: two ranks that share the experts give what one rank with all tokens gives, however the tokens are split; and what one
+ * rank gives are the derivatives of the outputs and of the balancing losses. */
 #include <math.h>
 
 #include "capi/tests/c_test_util.h"
@@ -164,6 +165,61 @@ static void test_case(const char* config, int is_double, int top_k, int masked, 
 
 #define MODEL(dtype, k) "threads: 1 model { d_model: 8 num_heads: 1 num_kv_heads: 1 num_global_experts: 4 d_hidden: 6 top_k: " k " dtype: '" dtype "' } "
 
+/* sum(dy y) + scale (aux_coef aux + z_coef z): what backward differentiates. */
+static double objective(moe_layer* l, const double* x, const double* dy, double scale) {
+  double y[T * D], sum = 0;
+  moe_layer_stats s;
+  int i;
+  MOE_INIT(s);
+  OK(moe_layer_forward(l, x, T, NULL, y, &s));
+  for (i = 0; i < T * D; ++i) sum += dy[i] * y[i];
+  return sum + scale * (0.3 * s.aux_loss + 0.2 * s.z_loss);
+}
+
+static void test_gradient(double scale) {
+  moe_engine* e = lone_engine(MODEL("float64", "2") "device: 'reference' gate { aux_loss_coef: 0.3 z_loss_coef: 0.2 }");
+  moe_group* g = NULL;
+  moe_layer* l = NULL;
+  double x[T * D], dy[T * D], dx[T * D], y[T * D], up, down;
+  const double h = 1e-6;
+  int64_t p, i;
+  OK(moe_group_world(e, &g));
+  OK(moe_layer_create(e, g, &l));
+  fill(x, 1, 0, T * D);
+  fill(dy, 1, 1000, T * D);
+  OK(moe_layer_zero_grad(l));
+  OK(moe_layer_forward(l, x, T, NULL, y, NULL));
+  OK(moe_layer_backward(l, dy, scale, dx));
+  for (i = 0; i < T * D; ++i) {
+    const double keep = x[i];
+    x[i] = keep + h;
+    up = objective(l, x, dy, scale);
+    x[i] = keep - h;
+    down = objective(l, x, dy, scale);
+    x[i] = keep;
+    CHECK(fabs((up - down) / (2 * h) - dx[i]) < 1e-7 * (1 + fabs(dx[i])));
+  }
+  for (p = 0; p < moe_layer_num_parameters(l); ++p) {
+    moe_parameter q;
+    MOE_INIT(q);
+    OK(moe_layer_parameter(l, p, &q));
+    for (i = 0; i < q.shape[0] * q.shape[1]; i += 3) {
+      double* at = (double*)q.value + i;
+      const double keep = *at, grad = ((const double*)q.grad)[i];
+      *at = keep + h;
+      up = objective(l, x, dy, scale);
+      *at = keep - h;
+      down = objective(l, x, dy, scale);
+      *at = keep;
+      if (!(fabs((up - down) / (2 * h) - grad) < 1e-7 * (1 + fabs(grad)))) fprintf(stderr, "%s[%d]: %.9g, by differences %.9g\n", q.name, (int)i, grad, (up - down) / (2 * h));
+      CHECK(fabs((up - down) / (2 * h) - grad) < 1e-7 * (1 + fabs(grad)));
+    }
+  }
+  moe_layer_destroy(l);
+  moe_group_destroy(g);
+  moe_engine_destroy(e);
+}
+
 int main(void) {
   const int64_t splits[] = {7, 0, 4, 1};
   size_t i;
@@ -174,5 +230,8 @@ int main(void) {
     test_case(MODEL("float64", "1") "device: 'reference' gate { kind: 'switch' jitter: 0.3 }", 1, 1, 1, T, splits[i]); /* noise is the tokens', not the ranks' */
   }
   test_case(MODEL("float64", "2") "device: 'reference'", 1, 2, 0, 0, 0); /* no token anywhere */
+  test_gradient(0);
+  test_gradient(1);
+  test_gradient(2.5);
   return 0;
 }
