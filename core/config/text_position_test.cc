@@ -31,6 +31,7 @@ TEST(FieldPathAtTest, SkipsCommentsStringsAndTabs) {
   EXPECT_EQ(At("# model { top_k: 1\nsteps: ^x"), "steps");
   EXPECT_EQ(At("run: \"a { b: \\\" }\" steps: ^x"), "steps");
   EXPECT_EQ(At("run: 'a { b:' model {\n\ttop_k:\t^x"), "model.top_k");
+  EXPECT_EQ(At("\t\tsteps: ^x ranks: 3"), "steps");
   EXPECT_EQ(At("run: \"unclosed\nsteps: ^x"), "steps");
 }
 
