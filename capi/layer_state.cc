@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "capi/collective.h"
+#include "core/device/host_copy.h"
 #include "core/model/model.h"
 
 namespace moe::capi {
@@ -10,17 +11,7 @@ namespace moe::capi {
 absl::StatusOr<std::unique_ptr<LayerState>> LayerState::Make(const EngineState& engine, std::shared_ptr<Communicator> group) {
   const config::Config& c = engine.config;
   const config::ModelConfig& m = c.model();
-  MoeLayerSpec s;
-  s.name = "moe";
-  s.d_model = m.d_model();
-  s.d_hidden = m.d_hidden();
-  s.num_global_experts = m.num_global_experts();
-  s.top_k = m.top_k();
-  s.init_stddev_router = SmallInitStddev(m);
-  s.init_stddev_in = InitStddev(m, m.d_model(), false);
-  s.init_stddev_out = InitStddev(m, m.d_hidden(), false);
-  s.gate = c.gate();
-  s.expert = c.expert();
+  const MoeLayerSpec s = MakeMoeLayerSpec(c, "moe", /*residual=*/false);
   MOE_ASSIGN_OR_RETURN(const auto partition, engine.modules->MakePartition(c.partition()));
   MOE_ASSIGN_OR_RETURN(const Placement placement, partition->Place(m.num_global_experts(), group->size()));
   std::unique_ptr<LayerState> l(new LayerState(engine.device.get(), c.seed(), std::move(group)));
@@ -78,10 +69,7 @@ absl::Status LayerState::Backward(const void* dy, double scale, void* dx) {
   if (!losses.aux_gradient.empty() && scale != 0) {
     for (double& g : losses.aux_gradient) g *= scale;
     const int64_t E = static_cast<int64_t>(losses.aux_gradient.size());
-    MOE_ASSIGN_OR_RETURN(const TensorView wide_E, arena_.Make(DType::kF64, {E}));
-    MOE_RETURN_IF_ERROR(device_->CopyFromHost(wide_E, losses.aux_gradient.data()));
-    MOE_ASSIGN_OR_RETURN(aux_E, arena_.Make(t, {E}));
-    MOE_RETURN_IF_ERROR(device_->Copy(wide_E, aux_E));
+    MOE_ASSIGN_OR_RETURN(aux_E, DoublesToDevice(&arena_, t, {E}, losses.aux_gradient.data()));
   }
   MOE_ASSIGN_OR_RETURN(const TensorView dy_TD, arena_.Make(t, saved_.x_TD.shape()));
   MOE_ASSIGN_OR_RETURN(const TensorView dx_TD, arena_.Make(t, saved_.x_TD.shape()));

@@ -33,32 +33,18 @@ absl::Status CheckPointers(std::initializer_list<std::pair<const char*, const vo
   return absl::OkStatus();
 }
 
-moe::StepStats FromStats(const moe_step_stats& s) {
-  moe::StepStats o;
-  o.step = s.step;
-  o.loss = s.loss;
-  o.aux_loss = s.aux_loss;
-  o.z_loss = s.z_loss;
-  o.total_loss = s.total_loss;
-  o.grad_norm = s.grad_norm;
-  o.lr = s.lr;
-  o.tokens = s.tokens;
-  o.dropped_routes = s.dropped_routes;
-  return o;
-}
-
-moe_step_stats ToStats(const moe::StepStats& s) {
-  moe_step_stats o{};
-  o.step = s.step;
-  o.loss = s.loss;
-  o.aux_loss = s.aux_loss;
-  o.z_loss = s.z_loss;
-  o.total_loss = s.total_loss;
-  o.grad_norm = s.grad_norm;
-  o.lr = s.lr;
-  o.tokens = s.tokens;
-  o.dropped_routes = s.dropped_routes;
-  return o;
+// Between moe_step_stats and moe::StepStats, which name their fields alike.
+template <typename From, typename To>
+void CopyStats(const From& from, To* to) {
+  to->step = from.step;
+  to->loss = from.loss;
+  to->aux_loss = from.aux_loss;
+  to->z_loss = from.z_loss;
+  to->total_loss = from.total_loss;
+  to->grad_norm = from.grad_norm;
+  to->lr = from.lr;
+  to->tokens = from.tokens;
+  to->dropped_routes = from.dropped_routes;
 }
 
 // A step is reported in two halves: what the caller's struct holds already stays.
@@ -66,9 +52,12 @@ template <typename F>
 absl::Status WithStats(moe_model* model, const absl::Status& arguments, uint64_t fingerprint, moe_step_stats* stats, F f) {
   const absl::StatusOr<moe_step_stats> given = moe::capi::ReadStruct("stats", stats);
   MOE_RETURN_IF_ERROR(Meet(Several(model->state->world), arguments.ok() ? given.status() : arguments, "batch.seq", fingerprint));
-  moe::StepStats s = FromStats(*given);
+  moe::StepStats s;
+  CopyStats(*given, &s);
   MOE_RETURN_IF_ERROR(RunInWorld(model, [&] { return f(&s); }));
-  moe::capi::WriteStruct(ToStats(s), stats);
+  moe_step_stats out{};
+  CopyStats(s, &out);
+  moe::capi::WriteStruct(out, stats);
   return absl::OkStatus();
 }
 
@@ -88,7 +77,6 @@ moe_status* moe_model_create(moe_engine* engine, moe_model** model) {
     c.edp = Several(s->edp);
     c.dp_rank = s->mesh->coordinate(s->rank, moe::Axis::kDp);
     c.dp_size = s->mesh->size(moe::Axis::kDp);
-    c.log = s->log;
     auto handle = std::make_unique<moe_model>(s);
     absl::StatusOr<std::unique_ptr<moe::Model>> made = NullArgument("model");
     if (model != nullptr) made = moe::Model::Make(s->config, c);   // on this rank alone

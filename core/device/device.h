@@ -68,7 +68,7 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::string name() const = 0;      // "cpu", "reference"
-  virtual std::string Describe() const = 0;  // for `moe info`: kernels in use, threads, BLAS core
+  virtual std::string Describe() const = 0;  // for `moe info`: kernels in use, threads
   virtual bool Supports(DType dtype) const = 0;
   virtual int num_threads() const = 0;
 

@@ -11,6 +11,22 @@ double InitStddev(const config::ModelConfig& c, int64_t fan_in, bool residual) {
 
 double SmallInitStddev(const config::ModelConfig& c) { return c.init_std() > 0 ? c.init_std() : 0.02; }
 
+MoeLayerSpec MakeMoeLayerSpec(const config::Config& c, const std::string& name, bool residual) {
+  const config::ModelConfig& m = c.model();
+  MoeLayerSpec s;
+  s.name = name;
+  s.d_model = m.d_model();
+  s.d_hidden = m.d_hidden();
+  s.num_global_experts = m.num_global_experts();
+  s.top_k = m.top_k();
+  s.init_stddev_router = SmallInitStddev(m);
+  s.init_stddev_in = InitStddev(m, m.d_model(), false);
+  s.init_stddev_out = InitStddev(m, m.d_hidden(), residual);
+  s.gate = c.gate();
+  s.expert = c.expert();
+  return s;
+}
+
 absl::StatusOr<std::unique_ptr<DecoderLayer>> DecoderLayer::Make(const config::Config& c, int64_t index, const Placement& placement, const MoeGroups& groups, const ModuleFactory& modules) {
   std::unique_ptr<DecoderLayer> layer(new DecoderLayer(c, index));
   const config::ModelConfig& m = c.model();
@@ -26,17 +42,7 @@ absl::StatusOr<std::unique_ptr<DecoderLayer>> DecoderLayer::Make(const config::C
     e.config = c.expert();
     MOE_ASSIGN_OR_RETURN(layer->dense_, modules.MakeExpert(e));
   } else {
-    MoeLayerSpec s;
-    s.name = absl::StrCat("layers.", index, ".moe");
-    s.d_model = m.d_model();
-    s.d_hidden = m.d_hidden();
-    s.num_global_experts = m.num_global_experts();
-    s.top_k = m.top_k();
-    s.init_stddev_router = SmallInitStddev(m);
-    s.init_stddev_in = InitStddev(m, m.d_model(), false);
-    s.init_stddev_out = InitStddev(m, m.d_hidden(), true);
-    s.gate = c.gate();
-    s.expert = c.expert();
+    const MoeLayerSpec s = MakeMoeLayerSpec(c, absl::StrCat("layers.", index, ".moe"), /*residual=*/true);
     MOE_ASSIGN_OR_RETURN(layer->moe_, MoeLayer::Make(s, placement, groups, modules));
   }
   return layer;

@@ -46,6 +46,8 @@ class DecoderLayer {
 double InitStddev(const config::ModelConfig& c, int64_t fan_in, bool residual);
 // Of embedding, router and output head: small, so that training starts from nearly uniform routing and predictions.
 double SmallInitStddev(const config::ModelConfig& c);
+// The MoE layer of a configuration; `residual` as in InitStddev, for what the experts write.
+MoeLayerSpec MakeMoeLayerSpec(const config::Config& c, const std::string& name, bool residual);
 
 }  // namespace moe
 #endif  // MOE_CORE_MODEL_DECODER_LAYER_H_

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/comm/agree.h"
+#include "core/device/host_copy.h"
 
 namespace moe {
 namespace {
@@ -127,10 +128,7 @@ absl::Status Model::ForwardBackward(const Batch& batch, StepStats* stats) {
     nll += part;
     TensorView aux;
     if (!losses.aux_gradient.empty()) {
-      MOE_ASSIGN_OR_RETURN(TensorView wide, arena_->Make(DType::kF64, {L, E}));
-      MOE_RETURN_IF_ERROR(context_.device->CopyFromHost(wide, losses.aux_gradient.data()));
-      MOE_ASSIGN_OR_RETURN(aux, arena_->Make(store_->dtype(), {L, E}));
-      MOE_RETURN_IF_ERROR(context_.device->Copy(wide, aux));
+      MOE_ASSIGN_OR_RETURN(aux, DoublesToDevice(arena_.get(), store_->dtype(), {L, E}, losses.aux_gradient.data()));
     }
     MOE_RETURN_IF_ERROR(transformer_->Backward(ctx, pass, aux, losses.z_coef, dfinal));
   }

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/log.h"
 #include "core/comm/communicator.h"
 #include "core/config/config.pb.h"
 #include "core/model/transformer.h"
@@ -28,7 +27,6 @@ struct ModelContext {
   Communicator* ep = nullptr;      // ranks that share the experts of a layer
   Communicator* edp = nullptr;     // copies of the same experts: expert gradients
   int64_t dp_rank = 0, dp_size = 1;
-  LogSink log;
 };
 
 // Sequences of this rank: ids and labels [batch, seq], labels[b,s] = token after ids[b,s], negative = ignored.

@@ -3,16 +3,22 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/device/host_copy.h"
+
 namespace moe {
 namespace {
 
 // Rows of logits that are in memory at a time: 16 MiB of float32.
 int64_t LossRows(int64_t vocab) { return std::max<int64_t>(64, (int64_t{4} << 20) / vocab); }
 
-absl::StatusOr<TensorView> ToDevice(const ModuleContext& ctx, DType dtype, std::vector<int64_t> shape, const void* data) {
-  MOE_ASSIGN_OR_RETURN(TensorView t, ctx.arena->Make(dtype, shape));
-  MOE_RETURN_IF_ERROR(ctx.device->CopyFromHost(t, data));
-  return t;
+// Values that stay on the device, outside of any arena.
+absl::StatusOr<Buffer> Keep(Device* device, DType dtype, const std::vector<double>& values) {
+  Arena scratch(device);
+  const int64_t n = static_cast<int64_t>(values.size());
+  MOE_ASSIGN_OR_RETURN(const TensorView wide, ToDevice(&scratch, DType::kF64, {n}, values.data()));
+  MOE_ASSIGN_OR_RETURN(Buffer kept, Buffer::Make(device, n * SizeOf(dtype)));
+  MOE_RETURN_IF_ERROR(device->Copy(wide, TensorView(kept.data(), dtype, {n})));
+  return kept;
 }
 
 }  // namespace
@@ -38,26 +44,33 @@ absl::Status Transformer::DeclareParams(ParamStore* store) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RotaryTables> Transformer::Rope(const ModuleContext& ctx, int64_t batch, int64_t seq) {
-  const int64_t half = HeadDim(config_.model()) / 2;
-  std::vector<double> cosines(seq * half), sines(seq * half);
-  for (int64_t p = 0; p < seq; ++p) {
+absl::Status Transformer::GrowRope(Device* device, int64_t seq) {
+  if (seq <= rope_length_) return absl::OkStatus();
+  const int64_t length = std::max(seq, config_.train().seq_len()), half = HeadDim(config_.model()) / 2;
+  std::vector<double> cosines(length * half), sines(length * half);
+  for (int64_t p = 0; p < length; ++p) {
     for (int64_t i = 0; i < half; ++i) {
       const double angle = static_cast<double>(p) * std::pow(config_.model().rope_theta(), -static_cast<double>(i) / static_cast<double>(half));
       cosines[p * half + i] = std::cos(angle);
       sines[p * half + i] = std::sin(angle);
     }
   }
+  MOE_ASSIGN_OR_RETURN(cos_, Keep(device, embedding_->value.dtype(), cosines));
+  MOE_ASSIGN_OR_RETURN(sin_, Keep(device, embedding_->value.dtype(), sines));
+  rope_length_ = length;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RotaryTables> Transformer::Rope(const ModuleContext& ctx, int64_t batch, int64_t seq) {
+  MOE_RETURN_IF_ERROR(GrowRope(ctx.device, seq));
   std::vector<int32_t> positions(batch * seq);
   for (size_t t = 0; t < positions.size(); ++t) positions[t] = static_cast<int32_t>(static_cast<int64_t>(t) % seq);
   const DType dtype = embedding_->value.dtype();
+  const int64_t half = HeadDim(config_.model()) / 2;
   RotaryTables r;
-  for (auto [host, out] : {std::make_pair(&cosines, &r.cos_PC), std::make_pair(&sines, &r.sin_PC)}) {
-    MOE_ASSIGN_OR_RETURN(TensorView wide, ToDevice(ctx, DType::kF64, {seq, half}, host->data()));
-    MOE_ASSIGN_OR_RETURN(*out, ctx.arena->Make(dtype, {seq, half}));
-    MOE_RETURN_IF_ERROR(ctx.device->Copy(wide, *out));
-  }
-  MOE_ASSIGN_OR_RETURN(r.positions_T, ToDevice(ctx, DType::kI32, {batch * seq}, positions.data()));
+  r.cos_PC = TensorView(cos_.data(), dtype, {rope_length_, half});
+  r.sin_PC = TensorView(sin_.data(), dtype, {rope_length_, half});
+  MOE_ASSIGN_OR_RETURN(r.positions_T, ToDevice(ctx.arena, DType::kI32, {batch * seq}, positions.data()));
   return r;
 }
 
@@ -70,7 +83,7 @@ absl::Status Transformer::Forward(const ModuleContext& ctx, const int32_t* ids, 
   pass->seq = seq;
   sums->tokens += T;
   MOE_ASSIGN_OR_RETURN(pass->final_TD, ctx.arena->Make(t, {T, m.d_model()}));
-  MOE_ASSIGN_OR_RETURN(pass->ids_T, ToDevice(ctx, DType::kI32, {T}, ids));
+  MOE_ASSIGN_OR_RETURN(pass->ids_T, ToDevice(ctx.arena, DType::kI32, {T}, ids));
   MOE_ASSIGN_OR_RETURN(pass->rope, Rope(ctx, batch, seq));
   pass->layers.resize(layers_.size());
   // Without backward two buffers of hidden states take turns; else each layer's output is the next one's saved input.
@@ -107,7 +120,7 @@ absl::StatusOr<double> Transformer::Loss(const ModuleContext& ctx, In final_TD, 
     const int64_t n = std::min(block, T - begin);
     MOE_ASSIGN_OR_RETURN(TensorView logits, ctx.arena->Make(t, {n, V}));
     MOE_ASSIGN_OR_RETURN(TensorView nll, ctx.arena->Make(t, {n}));
-    MOE_ASSIGN_OR_RETURN(TensorView label, ToDevice(ctx, DType::kI32, {n}, labels + begin));
+    MOE_ASSIGN_OR_RETURN(TensorView label, ToDevice(ctx.arena, DType::kI32, {n}, labels + begin));
     const TensorView x = final_TD.Rows(begin, n);
     MOE_RETURN_IF_ERROR(d->Gemm(false, true, 1, x, Head()->value, 0, logits));
     MOE_RETURN_IF_ERROR(d->CrossEntropy(logits, label, nll, grad_scale != 0, grad_scale));

@@ -37,6 +37,8 @@ class Transformer {
  private:
   explicit Transformer(const config::Config& c) : config_(c) {}
   absl::StatusOr<RotaryTables> Rope(const ModuleContext& ctx, int64_t batch, int64_t seq);
+  // Tables of the rotary angles of at least `seq` positions: made once, not at every step.
+  absl::Status GrowRope(Device* device, int64_t seq);
   Param* Head() const { return head_ ? head_ : embedding_; }
 
   config::Config config_;
@@ -45,6 +47,8 @@ class Transformer {
   Param* embedding_ = nullptr;
   Param* norm_ = nullptr;
   Param* head_ = nullptr;   // null: tied
+  Buffer cos_, sin_;        // [rope_length_, head / 2], the model's dtype
+  int64_t rope_length_ = 0;
 };
 
 }  // namespace moe

@@ -3,28 +3,11 @@
 #include <algorithm>
 
 #include "core/comm/agree.h"
+#include "core/device/host_copy.h"
 #include "core/moe/capacity.h"
 
 namespace moe {
 namespace {
-
-absl::StatusOr<TensorView> IndicesToDevice(const ModuleContext& ctx, const std::vector<int32_t>& v, std::vector<int64_t> shape) {
-  MOE_ASSIGN_OR_RETURN(TensorView t, ctx.arena->Make(DType::kI32, shape));
-  MOE_RETURN_IF_ERROR(ctx.device->CopyFromHost(t, v.data()));
-  return t;
-}
-
-absl::StatusOr<std::vector<double>> ToHostDoubles(Device* device, In x) {
-  std::vector<double> out(x.size());
-  if (x.dtype() == DType::kF64) {
-    MOE_RETURN_IF_ERROR(device->CopyToHost(out.data(), x));
-    return out;
-  }
-  std::vector<float> f(x.size());
-  MOE_RETURN_IF_ERROR(device->CopyToHost(f.data(), x));
-  std::copy(f.begin(), f.end(), out.begin());
-  return out;
-}
 
 // Adds what the losses need of this call to row `layer` of the sums.
 absl::Status AddToSums(const ModuleContext& ctx, const Routing& r, In valid_T, int64_t layer, RoutingSums* sums) {
@@ -112,17 +95,17 @@ absl::Status MoeLayer::Route(const ModuleContext& ctx, MoeSaved* s, RoutingSums*
     MOE_RETURN_IF_ERROR(Agree(groups_.batch, mine));
     MOE_ASSIGN_OR_RETURN(CapacityResult c, ApplyCapacity(spec_.gate, spec_.num_global_experts, top_k, valid_tokens, scores, groups_.batch, &ids));
     sums->dropped += c.dropped;
-    MOE_ASSIGN_OR_RETURN(r.ids_TK, IndicesToDevice(ctx, ids, selected.shape()));
+    MOE_ASSIGN_OR_RETURN(r.ids_TK, ToDevice(ctx.arena, DType::kI32, selected.shape(), ids.data()));
   }
   if (mine.ok()) mine = Annotate(gate_->Weigh(ctx, selected, &r), spec_.name);
   if (!mine.ok()) ids.clear();
   MOE_ASSIGN_OR_RETURN(DispatchPlan plan, DispatchPlan::Make(ids, top_k, placement_, groups_.ep, mine));
   s->plan = std::make_shared<DispatchPlan>(std::move(plan));
-  MOE_ASSIGN_OR_RETURN(s->token_N, IndicesToDevice(ctx, s->plan->token_N(), {s->plan->num_sent()}));
-  MOE_ASSIGN_OR_RETURN(s->pos_TK, IndicesToDevice(ctx, s->plan->pos_TK(), {s->x_TD.dim(0), top_k}));
+  MOE_ASSIGN_OR_RETURN(s->token_N, ToDevice(ctx.arena, DType::kI32, {s->plan->num_sent()}, s->plan->token_N().data()));
+  MOE_ASSIGN_OR_RETURN(s->pos_TK, ToDevice(ctx.arena, DType::kI32, {s->x_TD.dim(0), top_k}, s->plan->pos_TK().data()));
   if (groups_.ep && groups_.ep->size() > 1) {
-    MOE_ASSIGN_OR_RETURN(s->expert_order, IndicesToDevice(ctx, s->plan->expert_order(), {s->plan->num_received()}));
-    MOE_ASSIGN_OR_RETURN(s->arrival_order, IndicesToDevice(ctx, s->plan->arrival_order(), {s->plan->num_received()}));
+    MOE_ASSIGN_OR_RETURN(s->expert_order, ToDevice(ctx.arena, DType::kI32, {s->plan->num_received()}, s->plan->expert_order().data()));
+    MOE_ASSIGN_OR_RETURN(s->arrival_order, ToDevice(ctx.arena, DType::kI32, {s->plan->num_received()}, s->plan->arrival_order().data()));
   }
   return absl::OkStatus();
 }

@@ -124,18 +124,6 @@ absl::Status Put(Device* device, const std::vector<double>& values, Out tensor) 
   return device->CopyFromHost(tensor, f.data());
 }
 
-absl::StatusOr<std::vector<double>> Get(Device* device, In tensor) {
-  std::vector<double> out(tensor.size());
-  if (tensor.dtype() == DType::kF64) {
-    MOE_RETURN_IF_ERROR(device->CopyToHost(out.data(), tensor));
-    return out;
-  }
-  std::vector<float> f(tensor.size());
-  MOE_RETURN_IF_ERROR(device->CopyToHost(f.data(), tensor));
-  std::copy(f.begin(), f.end(), out.begin());
-  return out;
-}
-
 absl::StatusOr<std::vector<int32_t>> GetIds(Device* device, In ids) {
   std::vector<int32_t> out(ids.size());
   MOE_RETURN_IF_ERROR(device->CopyToHost(out.data(), ids));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/device/device.h"
+#include "core/device/host_copy.h"
 #include "core/moe/gate.h"
 #include "nlohmann/json.hpp"
 
@@ -53,9 +54,8 @@ Machine ForCase(Machine machine, const LayerCase& c);
 // Returns the error in that measure.
 double ExpectClose(const std::string& what, const std::vector<double>& got, const std::vector<double>& want, const Machine& machine);
 
-// Host values to a tensor of the machine's dtype, and back.
+// Host values to a tensor of the machine's dtype; ToHostDoubles of core/device/host_copy.h is the way back.
 absl::Status Put(Device* device, const std::vector<double>& values, Out tensor);
-absl::StatusOr<std::vector<double>> Get(Device* device, In tensor);
 absl::StatusOr<std::vector<int32_t>> GetIds(Device* device, In ids);
 
 }  // namespace moe::testing

@@ -56,7 +56,7 @@ class LayerGateTest : public ::testing::TestWithParam<std::tuple<const char*, Ma
       if (case_.valid(t)) out.insert(out.end(), rows.begin() + t * width, rows.begin() + (t + 1) * width);
     return out;
   }
-  std::vector<double> Values(In t) { return *Get(device_.get(), t); }
+  std::vector<double> Values(In t) { return *ToHostDoubles(device_.get(), t); }
 
   LayerCase case_;
   Machine machine_;

@@ -117,8 +117,8 @@ class Rank {
     std::string prefix = "grad.";
     LayerResult& r = part_.rows;
     if (aux.empty()) {
-      MOE_ASSIGN_OR_RETURN(r.y_TD, Get(device_.get(), y));
-      MOE_ASSIGN_OR_RETURN(r.weights_TK, Get(device_.get(), saved.routing.weights_TK));
+      MOE_ASSIGN_OR_RETURN(r.y_TD, ToHostDoubles(device_.get(), y));
+      MOE_ASSIGN_OR_RETURN(r.weights_TK, ToHostDoubles(device_.get(), saved.routing.weights_TK));
       MOE_ASSIGN_OR_RETURN(r.ids_TK, GetIds(device_.get(), saved.routing.ids_TK));
       r.expert_count = sums.count;
       r.dropped = sums.dropped;
@@ -127,13 +127,13 @@ class Rank {
       r.aux[aux] = aux == "z" ? losses.z : losses.aux;
     }
     MOE_RETURN_IF_ERROR(layer_->Backward(ctx, dy_TD, saved, aux_E, losses.z_coef, dx));
-    MOE_ASSIGN_OR_RETURN(r.grad[prefix + "x_TD"], Get(device_.get(), dx));
+    MOE_ASSIGN_OR_RETURN(r.grad[prefix + "x_TD"], ToHostDoubles(device_.get(), dx));
     for (Param& p : store_->params()) {
       for (const ParamPiece& q : p.pieces) {
         const auto [name, at] = Golden(q);
         std::vector<double>& sum = part_.sums[prefix + name];
         sum.resize(c_.real.at(name).size(), 0.0);
-        MOE_ASSIGN_OR_RETURN(const std::vector<double> g, Get(device_.get(), PieceView(p.grad, q)));
+        MOE_ASSIGN_OR_RETURN(const std::vector<double> g, ToHostDoubles(device_.get(), PieceView(p.grad, q)));
         for (size_t i = 0; i < g.size(); ++i) sum[at + i] += g[i];
       }
     }
