@@ -15,7 +15,9 @@ namespace moe {
 
 struct CheckpointTensor {
   std::string name;
-  TensorView view;          // contiguous, on the device
+  TensorView view;          // contiguous, on the device: a block of the tensor with that name
+  // Of the whole tensor, and where the block starts in it, one number per dimension. Empty: the view is the whole tensor.
+  std::vector<int64_t> global_shape, begin;
   bool owned = true;        // this rank writes it
   bool required = true;     // loading fails without it
 };

@@ -55,6 +55,11 @@ struct AttentionShape {
   int64_t kv_heads = 0;  // G, divides H
   int64_t head_dim = 0;  // h
   double scale = 0;      // usually 1 / sqrt(h)
+  // Queries of a part of each sequence, rows [b, i] with i < query_seq: query i stands at position query_begin + i and reads
+  // keys 0 .. query_begin + i. query_seq 0: all of S (query_begin is 0 then).
+  int64_t query_seq = 0;
+  int64_t query_begin = 0;
+  int64_t queries() const { return query_seq == 0 ? seq : query_seq; }
 };
 
 struct AdamWStep {

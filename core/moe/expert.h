@@ -14,6 +14,10 @@ namespace moe {
 struct ExpertSpec {
   int64_t d_model = 0, d_hidden = 0, num_global_experts = 0;
   std::vector<int64_t> local_experts;   // global ids, ascending: e of them
+  // Expert tensor parallelism: this rank holds inner units [F * etp_rank / etp_size, F * (etp_rank + 1) / etp_size) of each
+  // expert: rows of w1 and w3, columns of w2. F must be divisible. Outputs are partial sums: the caller adds those of all ranks
+  // in rank order. The output's bias is held by all (counted by the first), added by the first.
+  int64_t etp_rank = 0, etp_size = 1;
   double init_stddev_in = 0, init_stddev_out = 0;
   // Kind of the parameters: expert, or dense for a dense feed-forward layer (one "expert", every token).
   ParamKind param_kind = ParamKind::kExpert;

@@ -11,6 +11,7 @@
 
 #include "core/config/config.pb.h"
 #include "core/device/arena.h"
+#include "core/moe/module_context.h"
 #include "core/moe/parameter.h"
 
 namespace moe {
@@ -19,15 +20,6 @@ struct GateSpec {
   int64_t d_model = 0, num_global_experts = 0, top_k = 0;
   double init_stddev = 0;          // of the router's matrix
   config::GateConfig config;
-};
-
-// What one call of a gate works with.
-struct ModuleContext {
-  Device* device = nullptr;
-  Arena* arena = nullptr;      // what must live until backward is made here
-  bool training = false;
-  uint64_t noise_key = 0;      // of this call's random numbers: core/base/random.h, index = global token * stride + element
-  int64_t first_token = 0;     // global index of the first row, so that noise does not depend on the layout
 };
 
 // The routing of one batch of T tokens; saved from forward for backward.

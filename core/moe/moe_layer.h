@@ -24,7 +24,8 @@ struct MoeLayerSpec {
 // Ranks that the layer works with; null: this rank alone.
 struct MoeGroups {
   Communicator* ep = nullptr;      // share the experts
-  Communicator* batch = nullptr;   // split the batch (capacity over all tokens)
+  Communicator* etp = nullptr;     // share the inner width of every expert; each member brings its own tokens
+  Communicator* batch = nullptr;   // hold parts of the batch: all ranks of the stage (capacity over all tokens)
 };
 
 // What forward keeps for backward. Tensors live in the context's arena.

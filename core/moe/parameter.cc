@@ -11,8 +11,13 @@ namespace {
 int64_t Padded(int64_t n) { return (n + 15) / 16 * 16; }
 }  // namespace
 
+const char* Name(ParamKind kind) {
+  constexpr const char* names[] = {"dense", "replicated", "expert"};
+  return names[static_cast<int>(kind)];
+}
+
 absl::StatusOr<Param*> ParamStore::Declare(Param p) {
-  if (memory_[0][0].data() || memory_[0][1].data()) return FailedPrecondition("parameter ", p.name, " was declared after the store was materialised");
+  if (memory_[0][0].data()) return FailedPrecondition("parameter ", p.name, " was declared after the store was materialised");
   int64_t at = 0;
   for (const ParamPiece& q : p.pieces) {
     if (q.local_offset != at) return Internal("parameter ", p.name, ": piece ", q.name, " starts at ", q.local_offset, ", expected ", at);
@@ -43,7 +48,7 @@ absl::StatusOr<Param*> ParamStore::DeclareWhole(const std::string& name, ParamKi
 }
 
 absl::Status ParamStore::Materialize(uint64_t seed) {
-  for (int k = 0; k < 2; ++k) {
+  for (int k = 0; k < kNumParamKinds; ++k) {
     int64_t n = 0;
     for (const Param& p : params_) if (static_cast<int>(p.kind) == k) n += Padded(p.size());
     for (int which = 0; which < 2; ++which) {

@@ -18,9 +18,12 @@
 namespace moe {
 
 enum class ParamKind {
-  kDense,   // same on all ranks of the data-parallel group; gradient summed over it
-  kExpert,  // held by one expert-parallel rank (and its expert-data-parallel copies)
+  kDense,       // a tensor-parallel share of attention, dense feed-forward or vocabulary; gradient summed over dp and cp
+  kReplicated,  // the same on every rank of a pipeline stage, each of which saw other tokens; gradient summed over the stage
+  kExpert,      // held by one expert-parallel rank (and its expert-data-parallel copies); gradient summed over the copies
 };
+constexpr int kNumParamKinds = 3;
+const char* Name(ParamKind kind);   // "dense", "replicated", "expert"
 
 struct ParamPiece {
   std::string name;                    // global name
@@ -38,12 +41,16 @@ struct Param {
   std::vector<ParamPiece> pieces;   // together cover the local tensor exactly, ascending local_offset
   double init_mean = 0, init_stddev = 0;
   bool decay = true;                // weight decay applies (matrices yes, norms and biases no)
+  // False on all but one of the ranks that hold the same elements besides the copies that the kind speaks of (a bias that all
+  // ranks of an expert-tensor-parallel group hold, an embedding that the last pipeline stage shares with the first): the
+  // gradient norm and checkpoints take the one.
+  bool counted = true;
 
   TensorView value, grad;           // set by ParamStore::Materialize
   int64_t size() const { int64_t n = 1; for (int64_t d : shape) n *= d; return n; }
 };
 
-// Owns values and gradients of all parameters in two flat buffers each (dense, expert).
+// Owns values and gradients of all parameters in a flat buffer of each kind.
 class ParamStore {
  public:
   explicit ParamStore(Device* device, DType dtype) : device_(device), dtype_(dtype) {}
@@ -68,7 +75,7 @@ class ParamStore {
   // Flat [n] views over all values / gradients of a kind, in order of declaration.
   TensorView flat_value(ParamKind kind) const { return value_[static_cast<int>(kind)]; }
   TensorView flat_grad(ParamKind kind) const { return grad_[static_cast<int>(kind)]; }
-  int64_t count(ParamKind kind) const;
+  int64_t count(ParamKind kind) const;   // elements of this rank
   absl::Status ZeroGrad();
 
   // The parameter and piece with this global name whose block is the whole tensor; NOT_FOUND lists near names.
@@ -79,8 +86,8 @@ class ParamStore {
   DType dtype_;
   std::deque<Param> params_;
   std::set<std::string> names_;   // name@begin of every piece
-  Buffer memory_[2][2];   // [value, grad][kind]
-  TensorView value_[2], grad_[2];
+  Buffer memory_[2][kNumParamKinds];   // [value, grad][kind]
+  TensorView value_[kNumParamKinds], grad_[kNumParamKinds];
 };
 
 // View of a piece inside the local tensor `whole` (value, gradient or optimizer state of the parameter).

@@ -22,6 +22,8 @@ std::vector<Axis> Varied(GroupKind kind) {
     case GroupKind::kEp: return {Axis::kEp};
     case GroupKind::kEdp: return {Axis::kEdp};
     case GroupKind::kStage: return {Axis::kTp, Axis::kCp, Axis::kDp};
+    case GroupKind::kReplica: return {Axis::kTp, Axis::kCp, Axis::kPp};
+    case GroupKind::kEnds: return {Axis::kPp};   // of which only the ends are members
   }
   return {};
 }
@@ -67,7 +69,7 @@ const char* Name(Axis a) {
   return names[I(a)];
 }
 const char* Name(GroupKind k) {
-  constexpr const char* names[] = {"tp", "cp", "dp", "pp", "dp_cp", "etp", "ep", "edp", "stage"};
+  constexpr const char* names[] = {"tp", "cp", "dp", "pp", "dp_cp", "etp", "ep", "edp", "stage", "replica", "ends"};
   return names[static_cast<int>(k)];
 }
 
@@ -111,12 +113,41 @@ absl::StatusOr<Mesh> Mesh::Make(int64_t world, const MeshSizes& s, bool pp_slowe
 int64_t Mesh::size(Axis a) const { return size_[I(a)]; }
 int64_t Mesh::coordinate(int64_t rank, Axis a) const { return rank / stride_[I(a)] % size_[I(a)]; }
 
+// Between the ends of a pipeline group: a group of its own.
+bool Mesh::AloneBetweenEnds(GroupKind kind, int64_t rank) const {
+  const int64_t stage = coordinate(rank, Axis::kPp);
+  return kind == GroupKind::kEnds && stage != 0 && stage != size(Axis::kPp) - 1;
+}
+
+int64_t Mesh::GroupSize(GroupKind kind, int64_t rank) const {
+  if (kind == GroupKind::kEnds) return AloneBetweenEnds(kind, rank) ? 1 : std::min<int64_t>(2, size(Axis::kPp));
+  int64_t n = 1;
+  for (Axis axis : Varied(kind)) n *= size(axis);
+  return n;
+}
+
+int64_t Mesh::GroupRank(GroupKind kind, int64_t rank) const {
+  if (kind == GroupKind::kEnds) return AloneBetweenEnds(kind, rank) || coordinate(rank, Axis::kPp) == 0 ? 0 : 1;
+  int64_t index = 0, scale = 1;
+  for (Axis axis : Varied(kind)) {   // fastest axis first: ascending ranks
+    index += coordinate(rank, axis) * scale;
+    scale *= size(axis);
+  }
+  return index;
+}
+
 int64_t Mesh::FirstMember(GroupKind kind, int64_t rank) const {
+  if (AloneBetweenEnds(kind, rank)) return rank;
   for (Axis axis : Varied(kind)) rank -= coordinate(rank, axis) * stride_[I(axis)];
   return rank;
 }
 
 std::vector<int64_t> Mesh::Group(GroupKind kind, int64_t rank) const {
+  if (kind == GroupKind::kEnds) {
+    const int64_t first = FirstMember(kind, rank);
+    if (GroupSize(kind, rank) == 1) return {first};
+    return {first, first + (size(Axis::kPp) - 1) * stride_[I(Axis::kPp)]};
+  }
   std::vector<int64_t> members = {FirstMember(kind, rank)};
   for (Axis axis : Varied(kind)) {
     const size_t n = members.size();

@@ -22,13 +22,14 @@ const char* Name(Axis axis);
 
 struct MeshSizes { int64_t tp = 1, cp = 1, dp = 1, pp = 1, etp = 1, ep = 1; };
 
-// Which axes a group varies. `kDpCp` (the ranks that split the batch) and `kStage` (all ranks of a pipeline stage) are
-// products of axes.
-enum class GroupKind { kTp, kCp, kDp, kPp, kDpCp, kEtp, kEp, kEdp, kStage };
+// Which axes a group varies. Products of axes: `kDpCp` (the ranks that split the batch), `kStage` (all ranks of a pipeline
+// stage), `kReplica` (tp, cp, pp: the ranks that work on the same sequences). `kEnds` is the first and the last rank of a
+// pipeline group, which share tied embeddings; other ranks are alone in theirs.
+enum class GroupKind { kTp, kCp, kDp, kPp, kDpCp, kEtp, kEp, kEdp, kStage, kReplica, kEnds };
 const char* Name(GroupKind kind);
 // In the order in which every rank creates its groups.
-constexpr std::array<GroupKind, 9> kGroupKinds = {GroupKind::kTp, GroupKind::kCp, GroupKind::kDp, GroupKind::kPp, GroupKind::kDpCp,
-                                                  GroupKind::kEtp, GroupKind::kEp, GroupKind::kEdp, GroupKind::kStage};
+constexpr std::array<GroupKind, 11> kGroupKinds = {GroupKind::kTp, GroupKind::kCp, GroupKind::kDp, GroupKind::kPp, GroupKind::kDpCp, GroupKind::kEtp,
+                                                   GroupKind::kEp, GroupKind::kEdp, GroupKind::kStage, GroupKind::kReplica, GroupKind::kEnds};
 
 struct MeshGroup {
   GroupKind kind;
@@ -46,6 +47,11 @@ class Mesh {
   int64_t world_size() const { return world_; }
   int64_t size(Axis axis) const;
   int64_t coordinate(int64_t rank, Axis axis) const;
+  // Ranks in the group of this kind that `rank` belongs to, and its index among them. Integers alone: no list is made.
+  int64_t GroupSize(GroupKind kind, int64_t rank) const;
+  int64_t GroupRank(GroupKind kind, int64_t rank) const;
+  // The smallest member: the same for two ranks if and only if they are in the same group of this kind.
+  int64_t FirstMember(GroupKind kind, int64_t rank) const;
   // Members of the group of this kind that `rank` belongs to, ascending.
   std::vector<int64_t> Group(GroupKind kind, int64_t rank) const;
   // All groups of a kind, ordered by their first member.
@@ -60,7 +66,7 @@ class Mesh {
 
  private:
   Mesh() = default;
-  int64_t FirstMember(GroupKind kind, int64_t rank) const;
+  bool AloneBetweenEnds(GroupKind kind, int64_t rank) const;
 
   int64_t world_ = 1;
   std::array<int64_t, 7> size_{}, stride_{};   // by Axis

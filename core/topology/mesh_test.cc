@@ -114,7 +114,9 @@ TEST(MeshTest, PropertiesOfAllFactorisations) {
       {GroupKind::kTp, {attention, {Axis::kTp}}},   {GroupKind::kCp, {attention, {Axis::kCp}}}, {GroupKind::kDp, {attention, {Axis::kDp}}},
       {GroupKind::kPp, {attention, {Axis::kPp}}},   {GroupKind::kDpCp, {attention, {Axis::kDp, Axis::kCp}}},
       {GroupKind::kEtp, {experts, {Axis::kEtp}}},   {GroupKind::kEp, {experts, {Axis::kEp}}},   {GroupKind::kEdp, {experts, {Axis::kEdp}}},
-      {GroupKind::kStage, {attention, {Axis::kTp, Axis::kCp, Axis::kDp}}}};
+      {GroupKind::kStage, {attention, {Axis::kTp, Axis::kCp, Axis::kDp}}},
+      {GroupKind::kReplica, {attention, {Axis::kTp, Axis::kCp, Axis::kPp}}}, {GroupKind::kEnds, {attention, {Axis::kPp}}}};
+  const std::set<GroupKind> crossing = {GroupKind::kPp, GroupKind::kReplica, GroupKind::kEnds};
   ASSERT_EQ(kinds.size(), kGroupKinds.size());
   int checked = 0;
   for (int64_t world = 1; world <= 16; ++world) {
@@ -131,22 +133,38 @@ TEST(MeshTest, PropertiesOfAllFactorisations) {
         ASSERT_TRUE(ids.insert(g.id).second);
         int64_t size = 1;
         for (Axis a : varied) size *= m.size(a);
+        if (g.kind == GroupKind::kEnds) {   // the two ends of a pipeline; who is between them is alone
+          const int64_t stage = m.coordinate(g.members.front(), Axis::kPp), last_stage = m.size(Axis::kPp) - 1;
+          size = last_stage > 0 && stage == 0 ? 2 : 1;
+          if (size == 2) { ASSERT_EQ(m.coordinate(g.members.back(), Axis::kPp), last_stage); }
+          else { ASSERT_TRUE(last_stage == 0 || (stage > 0 && stage < last_stage)); }
+        }
         ASSERT_EQ(static_cast<int64_t>(g.members.size()), size);
         ASSERT_TRUE(std::is_sorted(g.members.begin(), g.members.end()));
         for (int64_t r : g.members) {
           ASSERT_TRUE(seen[g.kind].insert(r).second);
           ASSERT_EQ(m.Group(g.kind, r), g.members);
           ASSERT_EQ(m.GroupId(g.kind, r), g.id);
+          ASSERT_EQ(m.GroupSize(g.kind, r), size);
+          ASSERT_EQ(m.FirstMember(g.kind, r), g.members.front());
+          ASSERT_EQ(g.members[m.GroupRank(g.kind, r)], r);
           for (Axis a : map)
             if (varied.count(a) == 0) { ASSERT_EQ(m.coordinate(r, a), m.coordinate(g.members.front(), a)); }
         }
-        // The pipeline is the only kind that crosses stages.
-        ASSERT_EQ(m.CheckWithinStage(g.members).ok(), g.kind != GroupKind::kPp || m.size(Axis::kPp) == 1);
+        // Only what the pipeline is part of crosses stages.
+        ASSERT_EQ(m.CheckWithinStage(g.members).ok(), crossing.count(g.kind) == 0 || g.members.size() == 1 || m.size(Axis::kPp) == 1);
       }
       for (GroupKind kind : kGroupKinds) ASSERT_EQ(static_cast<int64_t>(seen[kind].size()), world);
     }
   }
   EXPECT_GT(checked, 500);
+}
+
+TEST(MeshTest, EndsAndReplica) {
+  const Mesh m = Make(16, Sizes(2, 1, 4, 2, 1, 4));
+  EXPECT_EQ(m.Groups(GroupKind::kEnds), (Groups{{0, 12}, {1, 13}, {2, 14}, {3, 15}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}}));
+  EXPECT_EQ(m.Groups(GroupKind::kReplica), (Groups{{0, 1, 4, 5, 8, 9, 12, 13}, {2, 3, 6, 7, 10, 11, 14, 15}}));
+  EXPECT_EQ(Make(4, Sizes(2, 1, 1, 2, 1, 4)).Groups(GroupKind::kEnds), (Groups{{0}, {1}, {2}, {3}}));
 }
 
 // Large worlds cost no more than their groups: nothing here is quadratic.

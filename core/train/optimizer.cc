@@ -17,7 +17,8 @@ int64_t OffsetInFlat(const ParamStore& store, const Param& p) {
 
 absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Make(const config::OptimizerConfig& config, int64_t total_steps, ParamStore* store) {
   std::unique_ptr<Optimizer> o(new Optimizer(config, total_steps, store));
-  for (ParamKind kind : {ParamKind::kDense, ParamKind::kExpert}) {
+  for (int k = 0; k < kNumParamKinds; ++k) {
+    const ParamKind kind = static_cast<ParamKind>(k);
     for (const Param& p : store->params()) {
       if (p.kind != kind) continue;
       const int64_t begin = OffsetInFlat(*store, p);
@@ -32,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Make(const config::Optimiz
   for (const char* name : names) {
     State s;
     s.name = name;
-    for (int k = 0; k < 2; ++k) {
+    for (int k = 0; k < kNumParamKinds; ++k) {
       const TensorView like = store->flat_value(static_cast<ParamKind>(k));
       MOE_ASSIGN_OR_RETURN(Buffer b, Buffer::Make(store->device(), std::max<int64_t>(like.bytes(), 1)));
       s.flat[k] = TensorView(b.data(), like.dtype(), {like.size()});

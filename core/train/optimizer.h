@@ -25,7 +25,7 @@ class Optimizer {
   void set_step(int64_t step) { step_ = step; }
 
   // State tensors in the shape of the flat buffers: names "m", "v" (adamw), "momentum" (sgd with momentum).
-  struct State { const char* name; TensorView flat[2]; };   // by ParamKind
+  struct State { const char* name; TensorView flat[kNumParamKinds]; };   // by ParamKind
   const std::vector<State>& state() const { return state_; }
   // The part of a state that belongs to a parameter, in the parameter's shape.
   TensorView StateOf(const State& state, const Param& param) const;

@@ -1,5 +1,7 @@
 #include "experts/gate/softmax_router.h"
 
+#include "core/device/host_copy.h"
+
 #include <cmath>
 #include <vector>
 
@@ -76,8 +78,7 @@ absl::Status ZeroDropped(const ModuleContext& ctx, In ids_TK, TensorView* weight
   MOE_RETURN_IF_ERROR(ctx.device->CopyToHost(column.data(), ids_TK));
   for (size_t i = 0; i < column.size(); ++i)
     if (column[i] >= 0) column[i] = static_cast<int32_t>(static_cast<int64_t>(i) % ids_TK.dim(1));
-  MOE_ASSIGN_OR_RETURN(TensorView index, ctx.arena->Make(DType::kI32, ids_TK.shape()));
-  MOE_RETURN_IF_ERROR(ctx.device->CopyFromHost(index, column.data()));
+  MOE_ASSIGN_OR_RETURN(const TensorView index, ToDevice(ctx.arena, DType::kI32, ids_TK.shape(), column.data()));
   const TensorView all = *weights_TK;
   MOE_ASSIGN_OR_RETURN(*weights_TK, ctx.arena->Make(all.dtype(), all.shape()));
   return ctx.device->GatherColumns(all, index, *weights_TK);
