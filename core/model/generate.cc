@@ -1,7 +1,8 @@
-// Sampling text from the model. All ranks take part in every forward pass (the experts are spread over them), but only the
-// first data-parallel rank holds the tokens; it tells the others what it drew.
+// Sampling text from the model. All ranks take part in every forward pass (the experts are spread over them), but only those of
+// the first data-parallel coordinate hold the tokens; they tell the others what they drew.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "core/base/random.h"
 #include "core/model/model.h"
@@ -25,6 +26,13 @@ int32_t Draw(const std::vector<T>& logits, double temperature, uint64_t key, int
   return static_cast<int32_t>(std::min<int64_t>(at - cumulative.begin(), static_cast<int64_t>(logits.size()) - 1));
 }
 
+template <typename T>
+std::vector<T> Values(const std::vector<char>& bytes) {
+  std::vector<T> out(bytes.size() / sizeof(T));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
 }  // namespace
 
 absl::Status Model::Generate(absl::Span<const int32_t> prompt, int64_t num_tokens, double temperature, uint64_t seed, int32_t* tokens) {
@@ -34,33 +42,20 @@ absl::Status Model::Generate(absl::Span<const int32_t> prompt, int64_t num_token
   const int64_t vocab = config_.model().vocab_size(), window = config_.train().seq_len();
   for (int32_t id : prompt)
     if (id < 0 || id >= vocab) return InvalidArgument("generate: the prompt holds token ", id, ", outside model.vocab_size ", vocab);
-  const bool draws = context_.dp_rank == 0;
+  const bool draws = dp_rank() == 0;
   const uint64_t key = StreamKey(seed, "generate");
   std::vector<int32_t> text(prompt.begin(), prompt.end());
-  ModuleContext ctx;
-  ctx.device = context_.device;
-  ctx.arena = arena_.get();
+  const bool wide = store_->dtype() == DType::kF64;
   for (int64_t i = 0; i < num_tokens; ++i) {
-    const int64_t seen = std::min<int64_t>(static_cast<int64_t>(text.size()), window);
-    MOE_RETURN_IF_ERROR(arena_->Reset());
-    Transformer::Pass pass;
-    RoutingSums ignored(num_moe_layers(), config_.model().num_global_experts());
-    MOE_RETURN_IF_ERROR(transformer_->Forward(ctx, text.data() + text.size() - seen, draws ? 1 : 0, seen, false, &pass, &ignored));
+    Batch b;
+    b.seq = std::min<int64_t>(static_cast<int64_t>(text.size()), window);
+    b.ids = text.data() + text.size() - b.seq;
+    b.batch = draws ? 1 : 0;
+    std::vector<char> logits;
+    MOE_RETURN_IF_ERROR(HostLogits(b, true, &logits));
     int32_t next = 0;
-    if (draws) {
-      MOE_ASSIGN_OR_RETURN(TensorView logits, arena_->Make(store_->dtype(), {1, vocab}));
-      MOE_RETURN_IF_ERROR(transformer_->Logits(ctx, pass.final_TD.Rows(seen - 1, 1), logits));
-      if (store_->dtype() == DType::kF64) {
-        std::vector<double> host(vocab);
-        MOE_RETURN_IF_ERROR(context_.device->CopyToHost(host.data(), logits));
-        next = Draw(host, temperature, key, i);
-      } else {
-        std::vector<float> host(vocab);
-        MOE_RETURN_IF_ERROR(context_.device->CopyToHost(host.data(), logits));
-        next = Draw(host, temperature, key, i);
-      }
-    }
-    if (context_.batch && context_.batch->size() > 1) MOE_RETURN_IF_ERROR(Broadcast(context_.batch, &next, sizeof(next), 0));
+    if (draws) next = wide ? Draw(Values<double>(logits), temperature, key, i) : Draw(Values<float>(logits), temperature, key, i);
+    if (Communicator* dp = context_.ranks.group(GroupKind::kDp)) MOE_RETURN_IF_ERROR(Broadcast(dp, &next, sizeof(next), 0));
     text.push_back(next);
     tokens[i] = next;
   }

@@ -1,7 +1,9 @@
 #include "core/model/model.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "core/base/random.h"
 #include "core/comm/agree.h"
 #include "core/device/host_copy.h"
 
@@ -13,8 +15,8 @@ DType ModelDType(const config::Config& c) { return c.model().dtype() == "float64
 // An average does not exist without labels; 0 then.
 double Mean(double sum, int64_t n) { return n > 0 ? sum / static_cast<double>(n) : 0.0; }
 
-int64_t CountLabels(const Batch& b) {
-  return std::count_if(b.labels, b.labels + b.batch * b.seq, [](int32_t l) { return l >= 0; });
+absl::Status AllReduceView(Communicator* group, const TensorView& v, const char* what) {
+  return group == nullptr ? absl::OkStatus() : Annotate(AllReduce(group, v.data(), v.size(), v.dtype()), what);
 }
 
 }  // namespace
@@ -23,21 +25,38 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Make(const config::Config& config,
   if (!context.device->Supports(ModelDType(config)))
     return InvalidArgument("model.dtype is ", config.model().dtype(), ", which device '", context.device->name(), "' does not compute; use float32 or device=reference");
   std::unique_ptr<Model> m(new Model(config, context));
-  MOE_ASSIGN_OR_RETURN(auto partition, context.modules->MakePartition(config.partition()));
-  MOE_ASSIGN_OR_RETURN(Placement placement, partition->Place(config.model().num_global_experts(), context.ep ? context.ep->size() : 1));
-  MoeGroups groups;
-  groups.ep = context.ep;
-  groups.batch = context.batch;
-  MOE_ASSIGN_OR_RETURN(m->transformer_, Transformer::Make(config, placement, groups, *context.modules));
+  const Parallel& ranks = context.ranks;
+  MOE_ASSIGN_OR_RETURN(const auto partition, context.modules->MakePartition(config.partition()));
+  MOE_ASSIGN_OR_RETURN(const Placement placement, partition->Place(config.model().num_global_experts(), ranks.size(GroupKind::kEp)));
+  MOE_ASSIGN_OR_RETURN(const std::vector<Chunk> places, PlaceLayers(config, ranks.stages()));
+  MOE_ASSIGN_OR_RETURN(m->shape_.schedule.kind, ParseScheduleKind(config.pipeline().kind()));
+  m->shape_.schedule.stages = ranks.stages();
+  m->shape_.schedule.virtual_stages = VirtualStages(config, ranks.stages());
+  m->shape_.needs_routing_sums = m->NeedsRoutingSums();
+  m->shape_.tied_embeddings = config.model().tie_embeddings();
+  for (const Chunk& place : places) {
+    if (place.stage != ranks.stage()) continue;
+    MOE_ASSIGN_OR_RETURN(auto chunk, ModelChunk::Make(config, place, placement, ranks, *context.modules));
+    m->chunks_.push_back(std::move(chunk));
+  }
   m->store_ = std::make_unique<ParamStore>(context.device, ModelDType(config));
-  MOE_RETURN_IF_ERROR(m->transformer_->DeclareParams(m->store_.get()));
+  for (const auto& chunk : m->chunks_) MOE_RETURN_IF_ERROR(chunk->DeclareParams(m->store_.get(), ranks.stage() == 0 ? m->chunks_.front().get() : nullptr));
   MOE_RETURN_IF_ERROR(m->store_->Materialize(config.seed()));
   MOE_ASSIGN_OR_RETURN(m->optimizer_, Optimizer::Make(config.optimizer(), config.steps(), m->store_.get()));
+  m->rotary_ = std::make_unique<RotaryCache>(context.device, ModelDType(config), config);
+  m->runner_ = std::make_unique<StageRunner>(context.device, ranks, &m->chunks_, static_cast<int64_t>(places.size()), m->rotary_.get());
   m->arena_ = std::make_unique<Arena>(context.device);
   for (Param& p : m->store_->params())
     for (const ParamPiece& q : p.pieces) m->pieces_.emplace_back(&p, &q);
   m->sums_ = RoutingSums(m->num_moe_layers(), config.model().num_global_experts());
   return m;
+}
+
+bool Model::NeedsRoutingSums() const { return num_moe_layers() > 0 && config_.gate().aux_loss() != "none" && config_.gate().aux_loss_coef() > 0; }
+
+bool Model::Owns(ParamKind kind) const {
+  constexpr GroupKind copies[kNumParamKinds] = {GroupKind::kDpCp, GroupKind::kStage, GroupKind::kEdp};
+  return context_.ranks.index(copies[static_cast<int>(kind)]) == 0;
 }
 
 absl::Status Model::CheckBatch(const Batch& b, bool needs_labels) const {
@@ -52,149 +71,193 @@ absl::Status Model::CheckBatch(const Batch& b, bool needs_labels) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Model::NumMicroBatches(const Batch& b) const {
-  const int64_t size = config_.train().micro_batch();
-  int64_t n = size > 0 ? (b.batch + size - 1) / size : 1;
-  if (context_.batch && context_.batch->size() > 1 && size > 0)
-    MOE_RETURN_IF_ERROR(AllReduce(context_.batch, &n, 1, DType::kI64, ReduceOp::kMax));
-  return std::max<int64_t>(n, 1);
+absl::StatusOr<Model::Agreed> Model::Begin(const Batch& b, bool needs_labels) {
+  // Three exchanges of a few numbers: who shares sequences has the same ones, and what all together hold. Only when something is
+  // wrong does the message travel.
+  const Parallel& ranks = context_.ranks;
+  absl::Status mine = CheckBatch(b, needs_labels);
+  const int64_t n = mine.ok() ? b.batch * b.seq : 0;
+  int64_t labels = 0;
+  for (int64_t i = 0; needs_labels && i < n; ++i) labels += b.labels[i] >= 0;
+  if (Communicator* replica = ranks.group(GroupKind::kReplica)) {
+    const auto bytes = [&](const int32_t* p) { return p ? std::string_view(reinterpret_cast<const char*>(p), n * sizeof(int32_t)) : std::string_view(); };
+    const uint64_t hash = StreamKey(StreamKey(b.first_sample, bytes(b.ids)), needs_labels ? bytes(b.labels) : std::string_view());
+    const int64_t told[3] = {mine.ok() ? 0 : 1, static_cast<int64_t>(hash), b.batch};
+    std::vector<int64_t> heard(3 * replica->size());
+    MOE_RETURN_IF_ERROR(AllGather(replica, told, sizeof(told), heard.data()));
+    for (int r = 0; r < replica->size() && mine.ok(); ++r) {
+      if (heard[3 * r] != 0) mine = InvalidArgument("rank ", replica->members()[r], " refused its batch");
+      else if (heard[3 * r + 1] != told[1])
+        mine = InvalidArgument("batch: rank ", replica->members()[r], " has ", heard[3 * r + 2], " sequences and rank ", replica->members()[replica->rank()], " has ", b.batch,
+                               ", or their tokens differ; ranks of one data-parallel coordinate (mesh.tp, mesh.cp, mesh.pp) work on the same sequences: give them the same batch");
+    }
+  }
+  Agreed a;
+  int64_t most = b.batch;
+  bool failed = !mine.ok();
+  a.labels = labels;
+  a.tokens = n;
+  if (Communicator* dp = ranks.group(GroupKind::kDp)) {
+    const int64_t told[4] = {failed ? 1 : 0, labels, b.batch, n};
+    std::vector<int64_t> heard(4 * dp->size());
+    MOE_RETURN_IF_ERROR(AllGather(dp, told, sizeof(told), heard.data()));
+    a.labels = a.tokens = most = 0;
+    for (int r = 0; r < dp->size(); ++r) {
+      failed = failed || heard[4 * r] != 0;
+      a.labels += heard[4 * r + 1];
+      most = std::max(most, heard[4 * r + 2]);
+      a.tokens += heard[4 * r + 3];
+    }
+  }
+  if (failed) {
+    MOE_RETURN_IF_ERROR(Agree(context_.world, mine));
+    return Internal("a rank refused its batch without saying why");
+  }
+  const int64_t P = ranks.stages();
+  a.micro_batch = MicroBatchSize(config_, P, most);
+  a.micro_batches = std::max<int64_t>(1, (most + a.micro_batch - 1) / a.micro_batch);
+  // Interleaved stages take micro-batches in rounds: empty ones fill the last round.
+  if (shape_.schedule.kind == ScheduleKind::kInterleaved) a.micro_batches = (a.micro_batches + P - 1) / P * P;
+  return a;
 }
 
-Batch Model::MicroBatch(const Batch& b, int64_t index) const {
-  const int64_t size = config_.train().micro_batch() > 0 ? config_.train().micro_batch() : b.batch;
-  Batch m = b;
-  const int64_t begin = std::min(index * size, b.batch);
-  m.batch = std::min(size, b.batch - begin);
-  m.first_sample = b.first_sample + begin;
-  if (m.batch > 0) {
-    m.ids = b.ids + begin * b.seq;
-    m.labels = b.labels ? b.labels + begin * b.seq : nullptr;
+StepWork Model::WorkOf(const Batch& b, const Agreed& agreed) const {
+  StepWork w;
+  w.sums = RoutingSums(num_moe_layers(), config_.model().num_global_experts());
+  for (int64_t i = 0; i < agreed.micro_batches; ++i) {
+    Batch m = b;
+    const int64_t begin = std::min(i * agreed.micro_batch, b.batch);
+    m.batch = std::min(agreed.micro_batch, b.batch - begin);
+    m.first_sample = b.first_sample + begin;
+    if (m.batch > 0) {
+      m.ids = b.ids + begin * b.seq;
+      m.labels = b.labels ? b.labels + begin * b.seq : nullptr;
+    }
+    w.micro.push_back(m);
   }
-  return m;
+  return w;
+}
+
+absl::StatusOr<const StageProgram*> Model::StepProgramOf(int64_t micro_batches) {
+  const auto at = step_programs_.find(micro_batches);
+  if (at != step_programs_.end()) return &at->second;
+  StepShape shape = shape_;
+  shape.schedule.micro_batches = micro_batches;
+  MOE_ASSIGN_OR_RETURN(std::vector<StageProgram> all, MakeStepProgram(shape));
+  return &(step_programs_[micro_batches] = std::move(all[context_.ranks.stage()]));
+}
+
+absl::StatusOr<const StageProgram*> Model::ForwardProgramOf(int64_t micro_batches) {
+  const auto at = forward_programs_.find(micro_batches);
+  if (at != forward_programs_.end()) return &at->second;
+  ScheduleShape shape = shape_.schedule;
+  shape.micro_batches = micro_batches;
+  MOE_ASSIGN_OR_RETURN(std::vector<StageProgram> all, MakeForwardProgram(shape));
+  return &(forward_programs_[micro_batches] = std::move(all[context_.ranks.stage()]));
+}
+
+absl::Status Model::ReduceRouting(const Agreed& agreed, StepWork* work) {
+  // Of a stage's layers, then of all stages, each of which has its own layers.
+  MOE_RETURN_IF_ERROR(work->sums.Reduce(context_.ranks.group(GroupKind::kStage)));
+  MOE_RETURN_IF_ERROR(work->sums.Reduce(context_.ranks.group(GroupKind::kPp)));
+  work->sums.tokens = agreed.tokens;
+  work->sums_reduced = true;
+  sums_ = work->sums;
+  losses_ = ComputeRoutingLosses(config_.gate(), config_.model().top_k(), sums_);
+  if (losses_.aux_gradient.empty()) return absl::OkStatus();
+  MOE_ASSIGN_OR_RETURN(work->aux_LE, DoublesToDevice(arena_.get(), store_->dtype(), {sums_.layers, sums_.experts}, losses_.aux_gradient.data()));
+  return absl::OkStatus();
+}
+
+absl::Status Model::ReduceGradients(ParamKind kind, GroupKind group) {
+  return AllReduceView(context_.ranks.group(group), store_->flat_grad(kind), absl::StrCat("sum of ", Name(kind), " gradients").c_str());
+}
+
+absl::Status Model::ReduceTied() {
+  Communicator* ends = context_.ranks.group(GroupKind::kEnds);
+  if (ends == nullptr) return absl::OkStatus();
+  for (const auto& [param, piece] : pieces_)
+    if (piece->name == "embedding.weight") return AllReduceView(ends, param->grad, "sum of tied gradients");
+  return Internal("an end of the pipeline has no embedding");
+}
+
+absl::Status Model::SumOverBatch(double* values, int64_t n) {
+  for (GroupKind kind : {GroupKind::kDpCp, GroupKind::kPp})
+    if (Communicator* group = context_.ranks.group(kind)) MOE_RETURN_IF_ERROR(AllReduce(group, values, n, DType::kF64));
+  return absl::OkStatus();
+}
+
+absl::Status Model::Execute(const Op& op, const Agreed& agreed, StepWork* work) {
+  switch (op.kind) {
+    case OpKind::kBegin: return absl::OkStatus();   // done: it chose the program
+    case OpKind::kReduceRouting: return ReduceRouting(agreed, work);
+    case OpKind::kReduceDense: return ReduceGradients(ParamKind::kDense, GroupKind::kDpCp);
+    case OpKind::kReduceReplicated: return ReduceGradients(ParamKind::kReplicated, GroupKind::kStage);
+    case OpKind::kReduceExpert: return ReduceGradients(ParamKind::kExpert, GroupKind::kEdp);
+    case OpKind::kReduceTied: return ReduceTied();
+    case OpKind::kReduceMetrics: return SumOverBatch(&work->nll, 1);
+    case OpKind::kReduceNorm:
+    case OpKind::kUpdate: return absl::OkStatus();   // OptimizerStep, when the caller asks for it
+    default: return runner_->Run(op, work);
+  }
 }
 
 absl::Status Model::ForwardBackward(const Batch& batch, StepStats* stats) {
-  Communicator* ranks = context_.batch;
-  // A bad batch on one rank must not strand the others.
-  MOE_RETURN_IF_ERROR(Agree(ranks, CheckBatch(batch, true)));
-  int64_t labels = CountLabels(batch);
-  if (ranks && ranks->size() > 1) MOE_RETURN_IF_ERROR(AllReduce(ranks, &labels, 1, DType::kI64));
-  MOE_ASSIGN_OR_RETURN(const int64_t micro_batches, NumMicroBatches(batch));
-
-  ModuleContext ctx;
-  ctx.device = context_.device;
-  ctx.arena = arena_.get();
-  ctx.training = true;
-  ctx.noise_key = config_.seed() + 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(step() + 1);
-  const int64_t L = num_moe_layers(), E = config_.model().num_global_experts();
-  const double grad_scale = labels > 0 ? 1.0 / static_cast<double>(labels) : 0.0;
-  const bool needs_counts = L > 0 && config_.gate().aux_loss() != "none" && config_.gate().aux_loss_coef() > 0;
-
+  MOE_ASSIGN_OR_RETURN(const Agreed agreed, Begin(batch, true));
+  MOE_ASSIGN_OR_RETURN(const StageProgram* program, StepProgramOf(agreed.micro_batches));
+  StepWork work = WorkOf(batch, agreed);
+  work.backward = work.training = true;
+  work.noise_key = config_.seed() + 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(step() + 1);
+  // Without any label in the batch the head has no gradient, but the balancing losses still do.
+  work.grad_scale = agreed.labels > 0 ? 1.0 / static_cast<double>(agreed.labels) : 0.0;
+  work.z_coef = ZCoefficient(config_.gate(), agreed.tokens, num_moe_layers());
   MOE_RETURN_IF_ERROR(store_->ZeroGrad());
-  // The balancing loss of the whole batch needs the counts of the whole batch before the first backward. One micro-batch has
-  // them after its forward; several are routed once without backward first.
-  RoutingSums sums(L, E);
-  RoutingLosses losses;
-  const auto forward = [&](const Batch& b, bool keep, Transformer::Pass* pass, RoutingSums* into) {
-    ctx.first_token = b.first_sample * b.seq;
-    return transformer_->Forward(ctx, b.ids, b.batch, b.seq, keep, pass, into);
-  };
-  if (micro_batches > 1 && (needs_counts || config_.gate().z_loss_coef() > 0)) {
-    for (int64_t i = 0; i < micro_batches; ++i) {
-      MOE_RETURN_IF_ERROR(arena_->Reset());
-      Transformer::Pass pass;
-      MOE_RETURN_IF_ERROR(forward(MicroBatch(batch, i), false, &pass, &sums));
-    }
-    MOE_RETURN_IF_ERROR(sums.Reduce(ranks));
-    losses = ComputeRoutingLosses(config_.gate(), config_.model().top_k(), sums);
-  }
-  const bool known = sums.tokens > 0;
-  RoutingSums seen(L, E);
-  double nll = 0;
-  for (int64_t i = 0; i < micro_batches; ++i) {
-    const Batch b = MicroBatch(batch, i);
-    MOE_RETURN_IF_ERROR(arena_->Reset());
-    Transformer::Pass pass;
-    MOE_RETURN_IF_ERROR(forward(b, true, &pass, &seen));
-    if (!known && i + 1 == micro_batches) {
-      sums = seen;
-      MOE_RETURN_IF_ERROR(sums.Reduce(ranks));
-      losses = ComputeRoutingLosses(config_.gate(), config_.model().top_k(), sums);
-    }
-    MOE_ASSIGN_OR_RETURN(TensorView dfinal, arena_->Make(store_->dtype(), pass.final_TD.shape()));
-    // Without any label in the batch the head has no gradient, but the balancing losses still do.
-    if (grad_scale == 0) MOE_RETURN_IF_ERROR(context_.device->Fill(dfinal, 0));
-    MOE_ASSIGN_OR_RETURN(double part, transformer_->Loss(ctx, pass.final_TD, b.labels, grad_scale, dfinal));
-    nll += part;
-    TensorView aux;
-    if (!losses.aux_gradient.empty()) {
-      MOE_ASSIGN_OR_RETURN(aux, DoublesToDevice(arena_.get(), store_->dtype(), {L, E}, losses.aux_gradient.data()));
-    }
-    MOE_RETURN_IF_ERROR(transformer_->Backward(ctx, pass, aux, losses.z_coef, dfinal));
-  }
-  sums_ = sums;
-
-  if (ranks && ranks->size() > 1) {
-    const TensorView g = store_->flat_grad(ParamKind::kDense);
-    MOE_RETURN_IF_ERROR(Annotate(AllReduce(ranks, g.data(), g.size(), g.dtype()), "sum of dense gradients"));
-    MOE_RETURN_IF_ERROR(AllReduce(ranks, &nll, 1, DType::kF64));
-  }
-  if (context_.edp && context_.edp->size() > 1) {
-    const TensorView g = store_->flat_grad(ParamKind::kExpert);
-    MOE_RETURN_IF_ERROR(Annotate(AllReduce(context_.edp, g.data(), g.size(), g.dtype()), "sum of expert gradients"));
-  }
+  MOE_RETURN_IF_ERROR(arena_->Reset());
+  MOE_RETURN_IF_ERROR(runner_->Start());
+  for (const Op& op : *program) MOE_RETURN_IF_ERROR(Execute(op, agreed, &work));
+  MOE_RETURN_IF_ERROR(runner_->Finish());
   stats->step = step();
-  stats->loss = Mean(nll, labels);
-  stats->aux_loss = losses.aux;
-  stats->z_loss = losses.z;
-  stats->total_loss = stats->loss + config_.gate().aux_loss_coef() * losses.aux + config_.gate().z_loss_coef() * losses.z;
-  stats->tokens = labels;
-  stats->dropped_routes = sums.dropped;
+  stats->loss = Mean(work.nll, agreed.labels);
+  stats->aux_loss = losses_.aux;
+  stats->z_loss = losses_.z;
+  stats->total_loss = stats->loss + config_.gate().aux_loss_coef() * losses_.aux + config_.gate().z_loss_coef() * losses_.z;
+  stats->tokens = agreed.labels;
+  stats->dropped_routes = sums_.dropped;
   return absl::OkStatus();
 }
 
 absl::Status Model::OptimizerStep(StepStats* stats) {
   stats->step = step();
-  MOE_ASSIGN_OR_RETURN(stats->grad_norm, optimizer_->GradNorm(context_.ep));
+  MOE_ASSIGN_OR_RETURN(double squares, optimizer_->GradSquares({Owns(ParamKind::kDense), Owns(ParamKind::kReplicated), Owns(ParamKind::kExpert)}));
+  for (GroupKind kind : {GroupKind::kStage, GroupKind::kPp})
+    if (Communicator* group = context_.ranks.group(kind)) MOE_RETURN_IF_ERROR(Annotate(AllReduce(group, &squares, 1, DType::kF64), "gradient norm"));
+  stats->grad_norm = std::sqrt(squares);
   MOE_ASSIGN_OR_RETURN(stats->lr, optimizer_->Step(stats->grad_norm));
   return absl::OkStatus();
 }
 
+absl::Status Model::RunForward(StepWork* work) {
+  MOE_ASSIGN_OR_RETURN(const StageProgram* program, ForwardProgramOf(static_cast<int64_t>(work->micro.size())));
+  MOE_RETURN_IF_ERROR(runner_->Start());
+  for (const Op& op : *program) MOE_RETURN_IF_ERROR(runner_->Run(op, work));
+  return runner_->Finish();
+}
+
 absl::Status Model::Evaluate(const Batch& batch, double* nll_sum, int64_t* num_labels) {
-  MOE_RETURN_IF_ERROR(Agree(context_.batch, CheckBatch(batch, true)));
-  ModuleContext ctx;
-  ctx.device = context_.device;
-  ctx.arena = arena_.get();
-  MOE_ASSIGN_OR_RETURN(const int64_t micro_batches, NumMicroBatches(batch));
-  double sums[2] = {0, 0};
-  for (int64_t i = 0; i < micro_batches; ++i) {
-    const Batch m = MicroBatch(batch, i);
-    MOE_RETURN_IF_ERROR(arena_->Reset());
-    Transformer::Pass pass;
-    RoutingSums ignored(num_moe_layers(), config_.model().num_global_experts());
-    MOE_RETURN_IF_ERROR(transformer_->Forward(ctx, m.ids, m.batch, m.seq, false, &pass, &ignored));
-    MOE_ASSIGN_OR_RETURN(double part, transformer_->Loss(ctx, pass.final_TD, m.labels, 0, TensorView()));
-    sums[0] += part;
-    sums[1] += static_cast<double>(CountLabels(m));
-  }
-  if (context_.batch && context_.batch->size() > 1) MOE_RETURN_IF_ERROR(AllReduce(context_.batch, sums, 2, DType::kF64));
-  *nll_sum = sums[0];
-  *num_labels = static_cast<int64_t>(sums[1]);
+  MOE_ASSIGN_OR_RETURN(const Agreed agreed, Begin(batch, true));
+  StepWork work = WorkOf(batch, agreed);
+  MOE_RETURN_IF_ERROR(RunForward(&work));
+  MOE_RETURN_IF_ERROR(SumOverBatch(&work.nll, 1));
+  *nll_sum = work.nll;
+  *num_labels = agreed.labels;
   return absl::OkStatus();
 }
 
 absl::Status Model::Logits(const Batch& batch, void* logits) {
-  MOE_RETURN_IF_ERROR(Agree(context_.batch, CheckBatch(batch, false)));
-  ModuleContext ctx;
-  ctx.device = context_.device;
-  ctx.arena = arena_.get();
-  MOE_RETURN_IF_ERROR(arena_->Reset());
-  Transformer::Pass pass;
-  RoutingSums ignored(num_moe_layers(), config_.model().num_global_experts());
-  MOE_RETURN_IF_ERROR(transformer_->Forward(ctx, batch.ids, batch.batch, batch.seq, false, &pass, &ignored));
-  MOE_ASSIGN_OR_RETURN(TensorView out, arena_->Make(store_->dtype(), {batch.batch * batch.seq, config_.model().vocab_size()}));
-  MOE_RETURN_IF_ERROR(transformer_->Logits(ctx, pass.final_TD, out));
-  return context_.device->CopyToHost(logits, out);
+  std::vector<char> host;
+  MOE_RETURN_IF_ERROR(HostLogits(batch, false, &host));
+  if (!host.empty()) std::copy(host.begin(), host.end(), static_cast<char*>(logits));
+  return absl::OkStatus();
 }
 
 }  // namespace moe

@@ -2,39 +2,29 @@
 //
 // The numbers do not depend on how ranks share the work: the loss is the mean over all labels of the global batch,
 // gradients are sums over ranks of that one mean's derivative, the balancing losses are those of the whole batch.
+// A step is the program of this rank's pipeline stage (core/plan/program.h), executed op by op.
 #ifndef MOE_CORE_MODEL_MODEL_H_
 #define MOE_CORE_MODEL_MODEL_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/comm/communicator.h"
 #include "core/config/config.pb.h"
-#include "core/model/transformer.h"
+#include "core/model/stage_runner.h"
 #include "core/moe/modules.h"
 #include "core/train/optimizer.h"
 
 namespace moe {
 
-// What a model works with; all outlive it. A null communicator means "this rank alone".
+// What a model works with; all outlive it.
 struct ModelContext {
   Device* device = nullptr;
   const ModuleFactory* modules = nullptr;
-  Communicator* world = nullptr;   // all ranks: checkpoints
-  Communicator* batch = nullptr;   // ranks that split the batch (dp, cp): dense gradients, losses
-  Communicator* ep = nullptr;      // ranks that share the experts of a layer
-  Communicator* edp = nullptr;     // copies of the same experts: expert gradients
-  int64_t dp_rank = 0, dp_size = 1;
-};
-
-// Sequences of this rank: ids and labels [batch, seq], labels[b,s] = token after ids[b,s], negative = ignored.
-struct Batch {
-  const int32_t* ids = nullptr;
-  const int32_t* labels = nullptr;
-  int64_t batch = 0, seq = 0;
-  int64_t first_sample = 0;        // global index of the first sequence
+  Communicator* world = nullptr;   // all ranks; null: this rank alone
+  Parallel ranks;                  // its groups
 };
 
 struct StepStats {
@@ -45,9 +35,10 @@ struct StepStats {
 
 class Model {
  public:
-  // Collective. `config` is validated (core/config); ep, edp and batch are sizes that config and world agree on.
+  // Collective. `config` is validated (core/config, core/plan) and agrees with the groups.
   static absl::StatusOr<std::unique_ptr<Model>> Make(const config::Config& config, const ModelContext& context);
 
+  // Batches below are the sequences of this rank's data-parallel coordinate: the same on all ranks that share it.
   // Collective over the ranks. Sets gradients (summed over the ranks) and everything in stats but grad_norm and lr.
   absl::Status ForwardBackward(const Batch& batch, StepStats* stats);
   // Collective. Clips, updates, advances the step. Sets step, grad_norm and lr.
@@ -62,34 +53,57 @@ class Model {
   absl::Status Save(const std::string& path, const std::string& user_json);
   absl::Status Load(const std::string& path, bool weights_only, std::string* user_json);
 
-  // Collective over the expert-parallel group. JSON: see moe_model_describe.
+  // Collective. JSON: see moe_model_describe.
   absl::StatusOr<std::string> Describe() const;
   int64_t step() const { return optimizer_->step(); }
-  int64_t dp_rank() const { return context_.dp_rank; }
-  int64_t dp_size() const { return context_.dp_size; }
-  int64_t num_moe_layers() const { return transformer_->num_moe_layers(); }
+  int64_t dp_rank() const { return context_.ranks.index(GroupKind::kDp); }
+  int64_t dp_size() const { return context_.ranks.size(GroupKind::kDp); }
+  int64_t num_moe_layers() const { return config_.model().num_layers() - config_.model().num_dense_layers(); }
   // [num_moe_layers, num_global_experts] of the last ForwardBackward, whole batch, before drops.
   const std::vector<int64_t>& expert_count() const { return sums_.count; }
-  // All pieces of all parameters, in order of declaration: (parameter, piece).
+  // All pieces of this rank's parameters, in order of declaration: (parameter, piece).
   const std::vector<std::pair<Param*, const ParamPiece*>>& pieces() const { return pieces_; }
   const config::Config& config() const { return config_; }
   ParamStore* params() { return store_.get(); }
 
  private:
   Model(const config::Config& config, const ModelContext& context) : config_(config), context_(context) {}
+  // What all ranks know of a batch after they have met.
+  struct Agreed { int64_t labels = 0, tokens = 0, micro_batch = 1, micro_batches = 1; };
   absl::Status CheckBatch(const Batch& b, bool needs_labels) const;
-  // Micro-batches of all ranks: every rank runs as many as the rank with most.
-  absl::StatusOr<int64_t> NumMicroBatches(const Batch& b) const;
-  Batch MicroBatch(const Batch& b, int64_t index) const;
+  // Collective: kBegin. A bad batch on one rank is that error on all.
+  absl::StatusOr<Agreed> Begin(const Batch& b, bool needs_labels);
+  StepWork WorkOf(const Batch& b, const Agreed& agreed) const;
+  // Programs of this rank's stage, made when first asked for.
+  absl::StatusOr<const StageProgram*> StepProgramOf(int64_t micro_batches);
+  absl::StatusOr<const StageProgram*> ForwardProgramOf(int64_t micro_batches);
+  absl::Status RunForward(StepWork* work);
+  // One op of a step up to its metrics.
+  absl::Status Execute(const Op& op, const Agreed& agreed, StepWork* work);
+  absl::Status ReduceRouting(const Agreed& agreed, StepWork* work);
+  absl::Status ReduceGradients(ParamKind kind, GroupKind group);
+  absl::Status ReduceTied();
+  // Sums over the ranks that split the batch, then over the stages.
+  absl::Status SumOverBatch(double* values, int64_t n);
+  bool Owns(ParamKind kind) const;
+  // Host logits of all positions (`last_only` false), or of the last one of each sequence: [batch, seq or 1, vocab], on every rank
+  // that shares the batch.
+  absl::Status HostLogits(const Batch& b, bool last_only, std::vector<char>* out);
+  bool NeedsRoutingSums() const;
 
   config::Config config_;
   ModelContext context_;
   std::unique_ptr<ParamStore> store_;
-  std::unique_ptr<Transformer> transformer_;
+  std::vector<std::unique_ptr<ModelChunk>> chunks_;
+  std::unique_ptr<RotaryCache> rotary_;
+  std::unique_ptr<StageRunner> runner_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Arena> arena_;   // of a step, besides what micro-batches have
   std::vector<std::pair<Param*, const ParamPiece*>> pieces_;
+  StepShape shape_;
+  std::map<int64_t, StageProgram> step_programs_, forward_programs_;   // by the number of micro-batches
   RoutingSums sums_;
+  RoutingLosses losses_;
 };
 
 }  // namespace moe

@@ -18,13 +18,17 @@ absl::Status RoutingSums::Reduce(Communicator* batch) {
   return absl::OkStatus();
 }
 
+double ZCoefficient(const config::GateConfig& config, int64_t tokens, int64_t layers) {
+  return tokens > 0 && layers > 0 ? 2.0 * config.z_loss_coef() / (static_cast<double>(tokens) * static_cast<double>(layers)) : 0;
+}
+
 RoutingLosses ComputeRoutingLosses(const config::GateConfig& config, int64_t top_k, const RoutingSums& s) {
   RoutingLosses out;
   if (s.tokens == 0 || s.layers == 0) return out;
   const double tokens = static_cast<double>(s.tokens), layers = static_cast<double>(s.layers);
   const double experts = static_cast<double>(s.experts), k = static_cast<double>(top_k);
   for (double v : s.lse2) out.z += v / (tokens * layers);
-  out.z_coef = 2.0 * config.z_loss_coef() / (tokens * layers);
+  out.z_coef = ZCoefficient(config, s.tokens, s.layers);
 
   if (config.aux_loss() == "none") return out;
   out.aux_gradient.resize(s.layers * s.experts);

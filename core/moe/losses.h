@@ -36,6 +36,8 @@ struct RoutingLosses {
   double z_coef = 0;                   // what Gate::Backward takes: 2 * z_loss_coef / (T L)
 };
 
+// 2 * z_loss_coef / (T L): known before any routing.
+double ZCoefficient(const config::GateConfig& config, int64_t tokens, int64_t layers);
 // From reduced sums.
 RoutingLosses ComputeRoutingLosses(const config::GateConfig& config, int64_t top_k, const RoutingSums& sums);
 

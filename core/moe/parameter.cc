@@ -31,19 +31,24 @@ absl::StatusOr<Param*> ParamStore::Declare(Param p) {
 }
 
 absl::StatusOr<Param*> ParamStore::DeclareWhole(const std::string& name, ParamKind kind, std::vector<int64_t> shape, double init_mean, double init_stddev, bool decay) {
+  MOE_ASSIGN_OR_RETURN(Param * p, DeclareBlock(name, kind, shape, std::vector<int64_t>(shape.size(), 0), shape, init_stddev));
+  p->init_mean = init_mean;
+  p->decay = decay;
+  return p;
+}
+
+absl::StatusOr<Param*> ParamStore::DeclareBlock(const std::string& name, ParamKind kind, std::vector<int64_t> global_shape, std::vector<int64_t> begin, std::vector<int64_t> shape, double init_stddev) {
   Param p;
   p.name = name;
   p.kind = kind;
   p.shape = shape;
+  p.init_stddev = init_stddev;
   ParamPiece q;
   q.name = name;
-  q.global_shape = shape;
-  q.begin.assign(shape.size(), 0);
+  q.global_shape = std::move(global_shape);
+  q.begin = std::move(begin);
   q.shape = std::move(shape);
   p.pieces.push_back(std::move(q));
-  p.init_mean = init_mean;
-  p.init_stddev = init_stddev;
-  p.decay = decay;
   return Declare(std::move(p));
 }
 

@@ -66,6 +66,9 @@ class ParamStore {
   // One piece that is the whole tensor, same name.
   absl::StatusOr<Param*> DeclareWhole(const std::string& name, ParamKind kind, std::vector<int64_t> shape, double init_mean, double init_stddev, bool decay);
 
+  // One piece: the block at `begin` of shape `shape` of a tensor of shape `global_shape`; mean 0, decays.
+  absl::StatusOr<Param*> DeclareBlock(const std::string& name, ParamKind kind, std::vector<int64_t> global_shape, std::vector<int64_t> begin, std::vector<int64_t> shape, double init_stddev);
+
   // Allocates, sets initial values (each element keyed by seed, global name and index in the global tensor), zeroes
   // the gradients.
   absl::Status Materialize(uint64_t seed);

@@ -23,8 +23,8 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Make(const config::Optimiz
       if (p.kind != kind) continue;
       const int64_t begin = OffsetInFlat(*store, p);
       Segment* last = o->segments_.empty() ? nullptr : &o->segments_.back();
-      if (last && last->kind == kind && last->decay == p.decay) last->size = begin + p.size() - last->begin;
-      else o->segments_.push_back({kind, begin, p.size(), p.decay});
+      if (last && last->kind == kind && last->decay == p.decay && last->counted == p.counted) last->size = begin + p.size() - last->begin;
+      else o->segments_.push_back({kind, begin, p.size(), p.decay, p.counted});
     }
   }
   std::vector<const char*> names;
@@ -45,11 +45,14 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Make(const config::Optimiz
   return o;
 }
 
-absl::StatusOr<double> Optimizer::GradNorm(Communicator* ep) {
-  MOE_ASSIGN_OR_RETURN(double dense, store_->device()->SumSquares(store_->flat_grad(ParamKind::kDense)));
-  MOE_ASSIGN_OR_RETURN(double experts, store_->device()->SumSquares(store_->flat_grad(ParamKind::kExpert)));
-  if (ep && ep->size() > 1) MOE_RETURN_IF_ERROR(AllReduce(ep, &experts, 1, DType::kF64));
-  return std::sqrt(dense + experts);
+absl::StatusOr<double> Optimizer::GradSquares(const Owner& owner) {
+  double sum = 0;
+  for (const Segment& s : segments_) {
+    if (!owner[static_cast<int>(s.kind)] || !s.counted) continue;
+    MOE_ASSIGN_OR_RETURN(const double part, store_->device()->SumSquares(store_->flat_grad(s.kind).Rows(s.begin, s.size)));
+    sum += part;
+  }
+  return sum;
 }
 
 absl::StatusOr<double> Optimizer::Step(double grad_norm) {

@@ -2,10 +2,10 @@
 #ifndef MOE_CORE_TRAIN_OPTIMIZER_H_
 #define MOE_CORE_TRAIN_OPTIMIZER_H_
 
+#include <array>
 #include <memory>
 #include <vector>
 
-#include "core/comm/communicator.h"
 #include "core/config/config.pb.h"
 #include "core/moe/parameter.h"
 
@@ -16,8 +16,10 @@ class Optimizer {
   // `store` is materialised and outlives the optimizer. State starts at zero.
   static absl::StatusOr<std::unique_ptr<Optimizer>> Make(const config::OptimizerConfig& config, int64_t total_steps, ParamStore* store);
 
-  // Euclidean norm of all gradients: dense ones once, every expert of the group once. Collective over `ep` (null: alone).
-  absl::StatusOr<double> GradNorm(Communicator* ep);
+  // Sum of squares of the gradients that this rank answers for: those of a kind of which it is the owner and that count
+  // (Param::counted). Added up over all ranks that is each element of the model once.
+  using Owner = std::array<bool, kNumParamKinds>;
+  absl::StatusOr<double> GradSquares(const Owner& owner);
   // One update with gradients scaled by min(1, clip_norm / (grad_norm + 1e-6)). Returns the learning rate that was used.
   absl::StatusOr<double> Step(double grad_norm);
 
@@ -32,13 +34,13 @@ class Optimizer {
   int64_t state_bytes() const;
 
  private:
-  struct Segment { ParamKind kind; int64_t begin, size; bool decay; };
+  struct Segment { ParamKind kind; int64_t begin, size; bool decay, counted; };
   Optimizer(const config::OptimizerConfig& c, int64_t total, ParamStore* store) : config_(c), total_steps_(total), store_(store) {}
 
   config::OptimizerConfig config_;
   int64_t total_steps_;
   ParamStore* store_;
-  std::vector<Segment> segments_;   // runs of neighbours with the same decay
+  std::vector<Segment> segments_;   // runs of neighbours that are treated alike
   std::vector<State> state_;
   std::vector<Buffer> memory_;
   int64_t step_ = 0;
