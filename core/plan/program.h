@@ -73,6 +73,7 @@ absl::StatusOr<std::vector<StageProgram>> MakeForwardProgram(const ScheduleShape
 
 // "F3" , "B1.2" (virtual stage 2), "exchange {send activation 3 to stage 1}": for pictures and messages.
 std::string ToString(const Op& op);
+std::string ToString(const Transfer& t);   // "send activation 3 to stage 1"
 
 }  // namespace moe
 #endif  // MOE_CORE_PLAN_PROGRAM_H_
