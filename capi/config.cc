@@ -2,6 +2,7 @@
 #include "capi/engine_state.h"
 #include "core/config/config_io.h"
 #include "core/config/validate.h"
+#include "core/plan/validate.h"
 
 using moe::capi::Catch;
 using moe::capi::NullArgument;
@@ -60,7 +61,8 @@ moe_status* moe_config_get(const moe_config* config, const char* path, char** va
 moe_status* moe_config_validate(const moe_config* config) {
   return Catch([&]() -> absl::Status {
     if (config == nullptr) return NullArgument("config");
-    return moe::ValidateConfig(config->config, *moe::MakeDefaultRegistry());
+    MOE_RETURN_IF_ERROR(moe::ValidateConfig(config->config, *moe::MakeDefaultRegistry()));
+    return moe::ValidateLayout(config->config);
   });
 }
 

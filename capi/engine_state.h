@@ -2,6 +2,7 @@
 #ifndef MOE_CAPI_ENGINE_STATE_H_
 #define MOE_CAPI_ENGINE_STATE_H_
 
+#include <map>
 #include <memory>
 #include <mutex>
 
@@ -31,6 +32,7 @@ struct EngineState {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Mesh> mesh;
   std::shared_ptr<Communicator> world, batch, ep, edp;   // this rank's groups; the size may be 1
+  std::map<GroupKind, std::shared_ptr<Communicator>> more_groups;   // of other kinds, made when asked for
   bool shut_down = false;
   ForkGuard fork_guard;
   Gate gate;

@@ -58,6 +58,8 @@ moe_status* moe_layer_create(moe_engine* engine, moe_group* group, moe_layer** l
   return Call("engine", engine, [&]() -> absl::Status {
     if (group == nullptr) return NullArgument("group");
     if (group->state != engine->state) return moe::InvalidArgument("group was made from another engine");
+    // The same answer on every member, so nobody has to ask the others; across stages that alone could hang.
+    MOE_RETURN_IF_ERROR(engine->state->mesh->CheckWithinStage(group->comm->members()));
     auto handle = std::make_unique<moe_layer>(engine->state);
     absl::StatusOr<std::unique_ptr<moe::capi::LayerState>> made = NullArgument("layer");
     if (layer != nullptr) made = moe::capi::LayerState::Make(*engine->state, group->comm);

@@ -15,7 +15,7 @@
  *  - Counts and sizes are int64_t. Tensors are row-major, contiguous unless strides say otherwise.
  *  - Threads: a handle is used by one thread at a time (the functions of one engine and of all that was made from it
  *    count together), except moe_engine_abort, which any thread may call at any time, and the functions on
- *    moe_status, moe_config and moe_string, which have no shared state. A second thread inside gets FAILED_PRECONDITION.
+ *    moe_status, moe_config, moe_mesh and moe_string, which have no shared state. A second thread inside gets FAILED_PRECONDITION.
  *  - "Collective": all ranks (of the engine, group, layer or model) call it, in the same order. If one fails, all get an
  *    error; nobody waits for ever.
  *  - After fork() every handle in the child answers FAILED_PRECONDITION.
@@ -56,6 +56,7 @@ typedef struct moe_group moe_group;     /* ranks that communicate */
 typedef struct moe_work moe_work;       /* a communication in flight */
 typedef struct moe_layer moe_layer;     /* one MoE layer on the caller's buffers */
 typedef struct moe_model moe_model;     /* a language model with its optimizer */
+typedef struct moe_mesh moe_mesh;       /* which ranks share what */
 
 /* ---- library ------------------------------------------------------------------------------------------------- */
 
@@ -214,7 +215,8 @@ typedef struct moe_layer_stats {
 
 /* Collective over `group` (its expert-parallel group; experts are shared among the members by the partition). Uses
  * the engine's configuration: model.{d_model,d_hidden,num_global_experts,top_k,dtype}, gate, expert, partition, seed.
- * Parameters are named "moe.gate.weight" [E,D], "moe.experts.<id>.{w1,w3,w2}.weight". */
+ * Parameters are named "moe.gate.weight" [E,D], "moe.experts.<id>.{w1,w3,w2}.weight". INVALID_ARGUMENT on every member when the
+ * group crosses pipeline stages of the engine's mesh, naming axis, ranks and stages: MOE_GROUP_EP is one that does not. */
 MOE_API moe_status* moe_layer_create(moe_engine* engine, moe_group* group, moe_layer** layer);
 /* Collective. x, y: [T, d_model] of the model's dtype; any T >= 0 on each rank. token_valid: [T] bytes or NULL; tokens with
  * 0 go to no expert (y = 0). Keeps x by copy for backward. stats may be NULL. */
@@ -295,6 +297,50 @@ MOE_API moe_status* moe_model_load(moe_model* model, const char* path, int32_t w
 MOE_API int64_t moe_model_num_parameters(const moe_model* model);
 MOE_API moe_status* moe_model_parameter(moe_model* model, int64_t index, moe_parameter* parameter);
 MOE_API void moe_model_destroy(moe_model* model);
+
+/* ---- mesh: which ranks share what ------------------------------------------------------------------------------ */
+
+/* Two maps over the same ranks, the first axis fastest: attention (tp, cp, dp, pp) and experts (etp, ep, edp, pp). A rank has the same
+ * pipeline coordinate in both. */
+typedef enum moe_axis {
+  MOE_AXIS_TP = 0,            /* tensor parallel: heads, vocabulary */
+  MOE_AXIS_CP = 1,            /* context parallel: tokens of a sequence */
+  MOE_AXIS_DP = 2,            /* data parallel: sequences */
+  MOE_AXIS_PP = 3,            /* pipeline parallel: layers */
+  MOE_AXIS_ETP = 4,           /* inner width of an expert */
+  MOE_AXIS_EP = 5,            /* experts of a layer */
+  MOE_AXIS_EDP = 6            /* copies of the experts */
+} moe_axis;
+
+/* A group varies these axes and fixes the others. Every rank is in exactly one group of each kind, which may be itself alone. */
+typedef enum moe_group_kind {
+  MOE_GROUP_TP = 0, MOE_GROUP_CP = 1, MOE_GROUP_DP = 2, MOE_GROUP_PP = 3,
+  MOE_GROUP_DP_CP = 4,        /* dp and cp: the ranks that split the tokens of a batch */
+  MOE_GROUP_ETP = 5, MOE_GROUP_EP = 6, MOE_GROUP_EDP = 7,
+  MOE_GROUP_STAGE = 8,        /* tp, cp and dp: all ranks of a pipeline stage */
+  MOE_GROUP_REPLICA = 9,      /* tp, cp and pp: the ranks that work on the same sequences */
+  MOE_GROUP_ENDS = 10         /* first and last stage of a pipeline; the stages between are alone */
+} moe_group_kind;
+
+/* The mesh of mesh.{tp,cp,dp,pp,etp,ep} and model.num_global_experts over `world_size` ranks (0: the configuration's `ranks`), as an
+ * engine with that configuration has it: sizes that are 0 are filled. Needs no rank, thread or engine. INVALID_ARGUMENT names
+ * mesh.<axis>, its value and the nearest that work. */
+MOE_API moe_status* moe_mesh_create(const moe_config* config, int64_t world_size, moe_mesh** mesh);
+MOE_API int64_t moe_mesh_world_size(const moe_mesh* mesh);
+MOE_API moe_status* moe_mesh_axis_size(const moe_mesh* mesh, int32_t axis, int64_t* size);
+/* Where a rank stands on an axis: 0 .. size-1. */
+MOE_API moe_status* moe_mesh_coordinate(const moe_mesh* mesh, int32_t axis, int64_t rank, int64_t* coordinate);
+/* All groups of a kind. Their first members are the ranks whose index in moe_mesh_group is 0. */
+MOE_API moe_status* moe_mesh_num_groups(const moe_mesh* mesh, int32_t kind, int64_t* num_groups);
+/* Of the group of this kind that `rank` is in: its size, and the rank's index in it. Either may be NULL. */
+MOE_API moe_status* moe_mesh_group(const moe_mesh* mesh, int32_t kind, int64_t rank, int64_t* size, int64_t* index);
+/* members[n], ascending; n must be the size of the group. */
+MOE_API moe_status* moe_mesh_group_members(const moe_mesh* mesh, int32_t kind, int64_t rank, int64_t* members, int64_t n);
+MOE_API void moe_mesh_destroy(moe_mesh* mesh);
+
+/* Collective over this rank's group of that kind (moe_group_kind) in the engine's mesh, which it gives. The group is the engine's own, the
+ * same one at every call: an error that ends it ends it for the engine's models, too. */
+MOE_API moe_status* moe_group_from_mesh(moe_engine* engine, int32_t kind, moe_group** group);
 
 #ifdef __cplusplus
 }

@@ -63,6 +63,9 @@ PIN(codes, MOE_OK == 0 && MOE_CANCELLED == 1 && MOE_UNKNOWN == 2 && MOE_INVALID_
                MOE_INTERNAL == 13 && MOE_UNAVAILABLE == 14 && MOE_DATA_LOSS == 15 && MOE_UNAUTHENTICATED == 16);
 PIN(dtypes, MOE_FLOAT32 == 1 && MOE_FLOAT64 == 2 && MOE_INT32 == 3 && MOE_INT64 == 4 && MOE_UINT8 == 5);
 PIN(ops, MOE_SUM == 0 && MOE_MAX == 1 && MOE_MIN == 2);
+PIN(axes, MOE_AXIS_TP == 0 && MOE_AXIS_CP == 1 && MOE_AXIS_DP == 2 && MOE_AXIS_PP == 3 && MOE_AXIS_ETP == 4 && MOE_AXIS_EP == 5 && MOE_AXIS_EDP == 6);
+PIN(groups, MOE_GROUP_TP == 0 && MOE_GROUP_CP == 1 && MOE_GROUP_DP == 2 && MOE_GROUP_PP == 3 && MOE_GROUP_DP_CP == 4 && MOE_GROUP_ETP == 5 && MOE_GROUP_EP == 6 && MOE_GROUP_EDP == 7 &&
+                MOE_GROUP_STAGE == 8 && MOE_GROUP_REPLICA == 9 && MOE_GROUP_ENDS == 10);
 
 /* MOE_INIT zeroes all and sets the size. */
 int main(void) {

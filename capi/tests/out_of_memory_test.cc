@@ -91,6 +91,14 @@ TEST(OutOfMemoryTest, EveryAllocationOfTheMainCalls) {
   MOE_INIT(o);
   moe_engine* e = nullptr;
   EXPECT_GT(Starve("engine", [&] { return moe_engine_create(c, &o, &e); }, [&] { return e == nullptr; }), 10);
+  moe_mesh* mesh = nullptr;
+  EXPECT_GT(Starve("mesh", [&] { return moe_mesh_create(c, 16, &mesh); }, [&] { return mesh == nullptr; }), 0);
+  int64_t members[16] = {-5};
+  EXPECT_GT(Starve("members", [&] { return moe_mesh_group_members(mesh, MOE_GROUP_STAGE, 3, members, 16); }, [&] { return members[0] == -5; }), 0);
+  moe_mesh_destroy(mesh);
+  moe_group* stage = nullptr;
+  EXPECT_GT(Starve("group from mesh", [&] { return moe_group_from_mesh(e, MOE_GROUP_STAGE, &stage); }, [&] { return stage == nullptr; }), 0);
+  moe_group_destroy(stage);
   moe_group* g = nullptr;
   moe_layer* l = nullptr;
   moe_model* m = nullptr;

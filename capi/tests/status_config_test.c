@@ -86,9 +86,12 @@ static void test_config(void) {
   CHECK(text == (char*)1);
   OK(moe_config_set(c, "model.top_k", "2"));
   BAD(moe_config_validate(c), "model.top_k is 2|model.top_k=1");
-  OK(moe_config_set(c, "mesh.tp", "2"));
   OK(moe_config_set(c, "model.top_k", "1"));
-  FAILS(moe_config_validate(c), MOE_UNIMPLEMENTED, "mesh.tp is 2|not in this version");
+  OK(moe_config_set(c, "ranks", "8"));
+  OK(moe_config_set(c, "mesh.tp", "8"));
+  BAD(moe_config_validate(c), "mesh.tp is 8|model.num_kv_heads, which is 4|mesh.tp=4");
+  OK(moe_config_set(c, "mesh.tp", "4"));
+  OK(moe_config_validate(c));
   FAILS(moe_config_load("/nowhere/x.textproto", &copy), MOE_NOT_FOUND, "/nowhere/x.textproto");
   BAD(moe_config_parse("{\"model\": {\"top_k\": 0}}", &copy), "model.top_k is 0");
   moe_config_destroy(c);

@@ -149,6 +149,7 @@ static void test_fork(void) {
     FORKED(moe_engine_abort(e, "x"));
     FORKED(moe_engine_shutdown(e));
     FORKED(moe_group_world(e, &g));
+    FORKED(moe_group_from_mesh(e, MOE_GROUP_EP, &g));
     FORKED(moe_group_barrier(g, NULL));
     FORKED(moe_work_wait(w));
     FORKED(moe_layer_create(e, g, &l));

@@ -65,7 +65,7 @@ TEST(SetTest, Refusals) {
       {"model.top_k", "2.5", {"model.top_k is '2.5'", "an integer"}},
       {"model.top_k", "0", {"model.top_k is 0;", "at least 1"}},
       {"model.top_k", "1000001", {"model.top_k is 1000001", "at most 1000000"}},
-      {"ranks", "99999999999", {"ranks is '99999999999'", "at most 65536"}},
+      {"ranks", "99999999999", {"ranks is '99999999999'", "at most 10000000"}},
       {"steps", "-1", {"steps is -1", "at least 0"}},
       {"seed", "-1", {"seed is '-1'", "an integer, at least 0"}},
       {"optimizer.lr", "nan", {"optimizer.lr is 'nan'", "a number, at least 0 and at most 1000"}},

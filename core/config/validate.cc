@@ -1,7 +1,6 @@
 #include "core/config/validate.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -68,18 +67,11 @@ void CheckModules(const config::Config& c, const ModuleFactory& modules, Problem
 }
 
 void CheckLayout(const config::Config& c, const ModuleFactory& modules, Problems* p) {
-  bool later = false;
-  const std::pair<const char*, int32_t> axes[] = {{"mesh.tp", c.mesh().tp()}, {"mesh.pp", c.mesh().pp()}, {"mesh.cp", c.mesh().cp()}, {"mesh.etp", c.mesh().etp()}};
-  for (const auto& [field, value] : axes) {
-    if (value <= 1) continue;
-    later = true;
-    p->Add(absl::UnimplementedError(absl::StrCat(field, " is ", value, ": not in this version, which knows data and expert parallelism; leave it at 0 or 1 and set mesh.dp and mesh.ep")));
-  }
   const auto mesh = MeshFromConfig(c.ranks(), c.mesh(), c.model().num_global_experts());
   p->Add(mesh.status());
   const auto partition = modules.MakePartition(c.partition());
   p->Add(partition.status());
-  if (mesh.ok() && partition.ok() && !later) p->Add((*partition)->Place(c.model().num_global_experts(), mesh->size(Axis::kEp)).status());
+  if (mesh.ok() && partition.ok()) p->Add((*partition)->Place(c.model().num_global_experts(), mesh->size(Axis::kEp)).status());
 }
 
 void CheckOptimizer(const config::Config& c, Problems* p) {

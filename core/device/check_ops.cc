@@ -10,6 +10,12 @@ absl::Status CheckAttentionShape(const char* op, const AttentionShape& s) {
     return InvalidArgument(op, ": batch ", s.batch, ", seq ", s.seq, ", heads ", s.heads, ", kv_heads ", s.kv_heads, ", head_dim ", s.head_dim,
                            "; wanted batch and seq >= 0, the others > 0");
   if (s.heads % s.kv_heads != 0) return InvalidArgument(op, ": heads ", s.heads, " is not a multiple of kv_heads ", s.kv_heads);
+  if (s.query_seq < 0 || s.query_begin < 0)
+    return InvalidArgument(op, ": query_seq ", s.query_seq, ", query_begin ", s.query_begin, "; wanted both >= 0");
+  if (s.query_seq == 0 && s.query_begin != 0)
+    return InvalidArgument(op, ": query_begin is ", s.query_begin, " but query_seq 0 asks for all ", s.seq, " queries; set query_seq, or query_begin to 0");
+  if (s.query_begin > s.seq - s.queries())
+    return InvalidArgument(op, ": query_begin ", s.query_begin, " + query_seq ", s.query_seq, " goes past seq ", s.seq, "; a query stands at the position of a key");
   return absl::OkStatus();
 }
 
@@ -18,18 +24,18 @@ absl::Status CheckAttentionShape(const char* op, const AttentionShape& s) {
 absl::Status CheckAttention(const AttentionShape& s, In q, In k, In v, In o, In lse_BHS) {
   const char* op = "Attention";
   MOE_RETURN_IF_ERROR(CheckAttentionShape(op, s));
-  const int64_t T = s.batch * s.seq, qd = s.heads * s.head_dim, kd = s.kv_heads * s.head_dim;
-  return OpCheck(op, "q", q, 2).Like("q", q, {T, qd}).Like("k", k, {T, kd}).Like("v", v, {T, kd}).Like("o", o, {T, qd})
-      .Like("lse_BHS", lse_BHS, {s.batch, s.heads, s.seq}).Contiguous("lse_BHS", lse_BHS).Done();
+  const int64_t N = s.batch * s.queries(), T = s.batch * s.seq, qd = s.heads * s.head_dim, kd = s.kv_heads * s.head_dim;
+  return OpCheck(op, "q", q, 2).Like("q", q, {N, qd}).Like("k", k, {T, kd}).Like("v", v, {T, kd}).Like("o", o, {N, qd})
+      .Like("lse_BHS", lse_BHS, {s.batch, s.heads, s.queries()}).Contiguous("lse_BHS", lse_BHS).Done();
 }
 
 absl::Status CheckAttentionBackward(const AttentionShape& s, In q, In k, In v, In o, In lse_BHS, In do_, Out dq, Out dk, Out dv) {
   const char* op = "AttentionBackward";
   MOE_RETURN_IF_ERROR(CheckAttentionShape(op, s));
-  const int64_t T = s.batch * s.seq, qd = s.heads * s.head_dim, kd = s.kv_heads * s.head_dim;
-  return OpCheck(op, "q", q, 2).Like("q", q, {T, qd}).Like("k", k, {T, kd}).Like("v", v, {T, kd}).Like("o", o, {T, qd})
-      .Like("lse_BHS", lse_BHS, {s.batch, s.heads, s.seq}).Contiguous("lse_BHS", lse_BHS)
-      .Like("do", do_, {T, qd}).Like("dq", dq, {T, qd}).Like("dk", dk, {T, kd}).Like("dv", dv, {T, kd}).Done();
+  const int64_t N = s.batch * s.queries(), T = s.batch * s.seq, qd = s.heads * s.head_dim, kd = s.kv_heads * s.head_dim;
+  return OpCheck(op, "q", q, 2).Like("q", q, {N, qd}).Like("k", k, {T, kd}).Like("v", v, {T, kd}).Like("o", o, {N, qd})
+      .Like("lse_BHS", lse_BHS, {s.batch, s.heads, s.queries()}).Contiguous("lse_BHS", lse_BHS)
+      .Like("do", do_, {N, qd}).Like("dq", dq, {N, qd}).Like("dk", dk, {T, kd}).Like("dv", dv, {T, kd}).Done();
 }
 
 absl::Status CheckSoftmax(In l_TE, Out p_TE, Out lse_T) {

@@ -16,21 +16,22 @@ struct Operands {
   Out dq, dk, dv;
 
   AttentionTask At(int64_t b, int64_t first_head, int64_t heads) const {
-    const int64_t row = b * s.seq, query = first_head * s.head_dim, key = first_head / (s.heads / s.kv_heads) * s.head_dim;
+    const int64_t query_row = b * s.queries(), key_row = b * s.seq, query = first_head * s.head_dim, key = first_head / (s.heads / s.kv_heads) * s.head_dim;
     AttentionTask t;
     t.seq = s.seq, t.head_dim = s.head_dim, t.query_heads = heads;
+    t.queries = s.queries(), t.query_begin = s.query_begin;
     t.scale = static_cast<float>(s.scale);
-    const auto at = [row](In x, int64_t column) { return x.defined() ? x.as<float>() + row * x.stride(0) + column : nullptr; };
+    const auto at = [](In x, int64_t row, int64_t column) { return x.defined() ? x.as<float>() + row * x.stride(0) + column : nullptr; };
     const auto stride = [](In x) { return x.defined() ? x.stride(0) : 0; };
-    t.q = at(q, query), t.ldq = stride(q);
-    t.k = at(k, key), t.ldk = stride(k);
-    t.v = at(v, key), t.ldv = stride(v);
-    t.o = at(o, query), t.ldo = stride(o);
-    t.lse = lse.as<float>() + (b * s.heads + first_head) * s.seq;
-    t.d_o = at(d_o, query), t.lddo = stride(d_o);
-    t.dq = at(dq, query), t.lddq = stride(dq);
-    t.dk = at(dk, key), t.lddk = stride(dk);
-    t.dv = at(dv, key), t.lddv = stride(dv);
+    t.q = at(q, query_row, query), t.ldq = stride(q);
+    t.k = at(k, key_row, key), t.ldk = stride(k);
+    t.v = at(v, key_row, key), t.ldv = stride(v);
+    t.o = at(o, query_row, query), t.ldo = stride(o);
+    t.lse = lse.as<float>() + (b * s.heads + first_head) * s.queries();
+    t.d_o = at(d_o, query_row, query), t.lddo = stride(d_o);
+    t.dq = at(dq, query_row, query), t.lddq = stride(dq);
+    t.dk = at(dk, key_row, key), t.lddk = stride(dk);
+    t.dv = at(dv, key_row, key), t.lddv = stride(dv);
     return t;
   }
 };

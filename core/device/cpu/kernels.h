@@ -76,6 +76,7 @@ struct GemmKernels {
 // head's first column; query head x begins x * head_dim columns and its lse x * seq elements further on.
 struct AttentionTask {
   int64_t seq, head_dim, query_heads;
+  int64_t queries, query_begin;   // rows of q, o, lse, d_o and dq, and the position of the first
   float scale;
   const float *q, *k, *v;
   int64_t ldq, ldk, ldv;

@@ -31,21 +31,22 @@ absl::Status ReferenceDevice::AttentionForward(const AttentionShape& s, In q, In
     for (int64_t b = 0; b < s.batch; ++b) {
       for (int64_t head = 0; head < s.heads; ++head) {
         const int64_t kv = head / (s.heads / s.kv_heads) * h;
-        for (int64_t i = 0; i < s.seq; ++i) {
-          const T* query = Row<T>(q, b * s.seq + i) + head * h;
+        for (int64_t i = 0; i < s.queries(); ++i) {
+          const int64_t row = b * s.queries() + i, position = s.query_begin + i;
+          const T* query = Row<T>(q, row) + head * h;
           double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-          for (int64_t j = 0; j <= i; ++j) {
+          for (int64_t j = 0; j <= position; ++j) {
             p[j] = s.scale * Dot(query, Row<T>(k, b * s.seq + j) + kv, h);
             largest = std::max(largest, p[j]);
           }
           std::fill(out.begin(), out.end(), 0.0);
-          for (int64_t j = 0; j <= i; ++j) {
+          for (int64_t j = 0; j <= position; ++j) {
             const double e = std::exp(p[j] - largest);
             const T* value = Row<T>(v, b * s.seq + j) + kv;
             sum += e;
             for (int64_t d = 0; d < h; ++d) out[d] += e * value[d];
           }
-          for (int64_t d = 0; d < h; ++d) Row<T>(o, b * s.seq + i)[head * h + d] = static_cast<T>(out[d] / sum);
+          for (int64_t d = 0; d < h; ++d) Row<T>(o, row)[head * h + d] = static_cast<T>(out[d] / sum);
           *lse++ = static_cast<T>(largest + std::log(sum));
         }
       }
@@ -64,13 +65,13 @@ absl::Status ReferenceDevice::AttentionBackward(const AttentionShape& s, In q, I
         std::fill(dkeys.begin(), dkeys.end(), 0.0);
         std::fill(dvalues.begin(), dvalues.end(), 0.0);
         for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
-          const T* lse = lse_BHS.as<T>() + (b * s.heads + head) * s.seq;
-          for (int64_t i = 0; i < s.seq; ++i) {
-            const int64_t row = b * s.seq + i;
+          const T* lse = lse_BHS.as<T>() + (b * s.heads + head) * s.queries();
+          for (int64_t i = 0; i < s.queries(); ++i) {
+            const int64_t row = b * s.queries() + i, position = s.query_begin + i;
             const T *query = Row<T>(q, row) + head * h, *dout = Row<T>(do_, row) + head * h;
             const double delta = Dot(dout, Row<T>(o, row) + head * h, h);
             std::fill(dquery.begin(), dquery.end(), 0.0);
-            for (int64_t j = 0; j <= i; ++j) {
+            for (int64_t j = 0; j <= position; ++j) {
               const T *key = Row<T>(k, b * s.seq + j) + kv * h, *value = Row<T>(v, b * s.seq + j) + kv * h;
               const double p = std::exp(s.scale * Dot(query, key, h) - lse[i]);
               const double ds = s.scale * p * (Dot(dout, value, h) - delta);

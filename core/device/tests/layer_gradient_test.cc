@@ -124,5 +124,29 @@ TEST_F(LayerGradient, Attention) {
   }
 }
 
+// Queries 1, 2 and 3 of five positions: the last key is read by none.
+TEST_F(LayerGradient, AttentionOverAPartOfTheQueries) {
+  for (int64_t kv_heads : {1, 2, 4}) {
+    AttentionShape s;
+    s.batch = 2;
+    s.seq = 5;
+    s.heads = 4;
+    s.kv_heads = kv_heads;
+    s.head_dim = 3;
+    s.scale = 0.6;
+    s.query_begin = 1;
+    s.query_seq = 3;
+    const int64_t N = 6, T = 10, qd = 12, kd = kv_heads * 3;
+    const TensorView q = Random({N, qd}), k = Random({T, kd}), v = Random({T, kd}), c = Random({N, qd}), o = Zeros({N, qd}), lse = Zeros({2, 4, 3});
+    const TensorView dq = Random({N, qd}), dk = Random({T, kd}), dv = Random({T, kd});
+    const auto loss = [&] { Ok(device_->AttentionForward(s, q, k, v, o, lse)); return Dot(c, o); };
+    loss();
+    Ok(device_->AttentionBackward(s, q, k, v, o, lse, c, dq, dk, dv));
+    ExpectGradient("dq", loss, q, dq);
+    ExpectGradient("dk", loss, k, dk);
+    ExpectGradient("dv", loss, v, dv);
+  }
+}
+
 }  // namespace
 }  // namespace moe::testing
