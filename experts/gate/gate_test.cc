@@ -270,7 +270,7 @@ TEST_F(GateTest, NoTokens) {
 TEST_F(GateTest, RouterParameter) {
   auto gate = Make("mixtral", Spec(3, 4, 2));
   EXPECT_EQ(Router().name, "layers.3.moe.gate.weight");
-  EXPECT_EQ(Router().kind, ParamKind::kDense);
+  EXPECT_EQ(Router().kind, ParamKind::kReplicated);
   EXPECT_EQ(Router().shape, (std::vector<int64_t>{4, 3}));
   EXPECT_TRUE(Router().decay);
 }
