@@ -189,6 +189,7 @@ absl::Status MoeLayer::DispatchInput(const ModuleContext& ctx, MoeSaved* s, Rout
 absl::Status MoeLayer::GatherInput(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index) {
   const absl::Status mine = DispatchInput(ctx, s, sums, layer_index);
   if (!Several(groups_.etp)) return mine;
+  if (!mine.ok() && groups_.batch && IsAgreed(mine, groups_.batch->size())) return mine;   // from Route: the whole stage has it
   // Other expert-parallel groups meet this one here: what failed in one of them is told to all.
   const int64_t experts = static_cast<int64_t>(placement_.experts_of(groups_.ep ? groups_.ep->rank() : 0).size());
   const absl::Span<const int64_t> offsets = mine.ok() ? absl::MakeConstSpan(s->plan->offsets()) : absl::Span<const int64_t>();
