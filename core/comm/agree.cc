@@ -9,9 +9,9 @@ namespace {
 
 constexpr char kAgreed[] = "moe.agreed";
 
-absl::Status MarkAgreed(absl::Status s, Communicator* group, int root) {
+absl::Status MarkAgreed(absl::Status s, Communicator* group, int64_t origin) {
   FailureInfo info;
-  info.origin_rank = group->members()[root];
+  info.origin_rank = origin;
   s = WithFailureInfo(std::move(s), info);
   s.SetPayload(kAgreed, absl::Cord(absl::StrCat(group->size())));
   return s;
@@ -30,10 +30,14 @@ absl::Status Agree(Communicator* group, const absl::Status& mine) {
   MOE_RETURN_IF_ERROR(AllReduce(group, &first, 1, DType::kI64, ReduceOp::kMin));
   if (first == group->size()) return absl::OkStatus();
   const int root = static_cast<int>(first);
-  MOE_ASSIGN_OR_RETURN(std::string text, BroadcastString(group, absl::StrCat(static_cast<int>(mine.code()), " ", std::string(mine.message())), root));
-  if (group->rank() == root) return MarkAgreed(mine, group, root);
-  const size_t space = text.find(' ');
-  return MarkAgreed(absl::Status(static_cast<absl::StatusCode>(std::stoi(text.substr(0, space))), absl::StrCat("rank ", group->members()[root], ": ", text.substr(space + 1))), group, root);
+  // What this rank was told by another in a group before says already whose error it is.
+  const int64_t self = group->members()[group->rank()], known = GetFailureInfo(mine).origin_rank;
+  const bool told = mine.GetPayload(kAgreed).has_value() && known != self;
+  MOE_ASSIGN_OR_RETURN(const std::string text, BroadcastString(group, absl::StrCat(static_cast<int>(mine.code()), " ", told ? known : self, " ", told ? "" : absl::StrCat("rank ", self, ": "), mine.message()), root));
+  const size_t first_space = text.find(' '), second_space = text.find(' ', first_space + 1);
+  const int64_t origin = std::stoll(text.substr(first_space + 1));
+  if (group->rank() == root) return MarkAgreed(mine, group, origin);
+  return MarkAgreed(absl::Status(static_cast<absl::StatusCode>(std::stoi(text)), text.substr(second_space + 1)), group, origin);
 }
 
 absl::StatusOr<std::vector<std::string>> AllGatherStrings(Communicator* group, const std::string& mine) {

@@ -9,7 +9,8 @@
 namespace moe {
 
 // Collective over `group` (null or size 1: returns `mine`). OK when every rank is OK; else, on all ranks, the error of the
-// lowest rank that has one, saying which rank it was ("rank 2: ..."), with its code.
+// lowest rank that has one, saying which rank it was ("rank 2: ..."), with its code. An error that one group has agreed on can be
+// told to another: it keeps its origin.
 absl::Status Agree(Communicator* group, const absl::Status& mine);
 
 // True of an error that Agree has given to `ranks` ranks: all of them have it, nobody waits, and they can go on.

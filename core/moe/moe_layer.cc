@@ -30,6 +30,11 @@ absl::Status AddToSums(const ModuleContext& ctx, const Routing& r, In valid_T, i
   return absl::OkStatus();
 }
 
+bool Several(const Communicator* group) { return group && group->size() > 1; }
+
+// Rows of each local expert in the experts' input.
+const std::vector<int64_t>& Offsets(const MoeSaved& s) { return s.etp ? s.etp->offsets() : s.plan->offsets(); }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MoeLayer>> MoeLayer::Make(const MoeLayerSpec& spec, const Placement& placement, const MoeGroups& groups, const ModuleFactory& modules) {
@@ -50,6 +55,10 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MoeLayer::Make(const MoeLayerSpec& spe
   e.d_hidden = spec.d_hidden;
   e.num_global_experts = spec.num_global_experts;
   e.local_experts = placement.experts_of(groups.ep ? groups.ep->rank() : 0);
+  if (groups.etp) {
+    e.etp_rank = groups.etp->rank();
+    e.etp_size = groups.etp->size();
+  }
   e.init_stddev_in = spec.init_stddev_in;
   e.init_stddev_out = spec.init_stddev_out;
   e.config = spec.expert;
@@ -103,7 +112,7 @@ absl::Status MoeLayer::Route(const ModuleContext& ctx, MoeSaved* s, RoutingSums*
   s->plan = std::make_shared<DispatchPlan>(std::move(plan));
   MOE_ASSIGN_OR_RETURN(s->token_N, ToDevice(ctx.arena, DType::kI32, {s->plan->num_sent()}, s->plan->token_N().data()));
   MOE_ASSIGN_OR_RETURN(s->pos_TK, ToDevice(ctx.arena, DType::kI32, {s->x_TD.dim(0), top_k}, s->plan->pos_TK().data()));
-  if (groups_.ep && groups_.ep->size() > 1) {
+  if (Several(groups_.ep)) {
     MOE_ASSIGN_OR_RETURN(s->expert_order, ToDevice(ctx.arena, DType::kI32, {s->plan->num_received()}, s->plan->expert_order().data()));
     MOE_ASSIGN_OR_RETURN(s->arrival_order, ToDevice(ctx.arena, DType::kI32, {s->plan->num_received()}, s->plan->arrival_order().data()));
   }
@@ -132,58 +141,102 @@ absl::Status MoeLayer::Exchange(const DispatchPlan& plan, bool reverse, In send,
   return Annotate(RunAllToAllV(groups_.ep, a), absl::StrCat(spec_.name, reverse ? " (combine)" : " (dispatch)"));
 }
 
+absl::StatusOr<TensorView> MoeLayer::Dispatch(const ModuleContext& ctx, const MoeSaved& s, In rows_ND) {
+  if (!Several(groups_.ep)) return rows_ND;
+  const std::vector<int64_t> shape = {s.plan->num_received(), spec_.d_model};
+  MOE_ASSIGN_OR_RETURN(const TensorView rows_RD, ctx.arena->Make(rows_ND.dtype(), shape));
+  const Arena::Mark mark = ctx.arena->Position();
+  MOE_ASSIGN_OR_RETURN(const TensorView arrived, ctx.arena->Make(rows_ND.dtype(), shape));
+  MOE_RETURN_IF_ERROR(Exchange(*s.plan, false, rows_ND, arrived));
+  MOE_RETURN_IF_ERROR(ctx.device->GatherRows(arrived, s.expert_order, rows_RD));
+  ctx.arena->Rewind(mark);
+  return rows_RD;
+}
+
+absl::Status MoeLayer::Return(const ModuleContext& ctx, const MoeSaved& s, In rows, Out rows_ND) {
+  const Arena::Mark mark = ctx.arena->Position();
+  const std::vector<int64_t> shape = {s.plan->num_received(), spec_.d_model};
+  TensorView rows_RD = rows;
+  if (s.etp) {
+    rows_RD = rows_ND;
+    if (Several(groups_.ep)) {
+      MOE_ASSIGN_OR_RETURN(rows_RD, ctx.arena->Make(rows.dtype(), shape));
+    }
+    MOE_RETURN_IF_ERROR(s.etp->Reduce(ctx.device, ctx.arena, rows, rows_RD));
+  }
+  if (Several(groups_.ep)) {
+    MOE_ASSIGN_OR_RETURN(const TensorView leaving, ctx.arena->Make(rows.dtype(), shape));
+    MOE_RETURN_IF_ERROR(ctx.device->GatherRows(rows_RD, s.arrival_order, leaving));
+    MOE_RETURN_IF_ERROR(Exchange(*s.plan, true, leaving, rows_ND));
+  }
+  ctx.arena->Rewind(mark);
+  return absl::OkStatus();
+}
+
+absl::Status MoeLayer::DispatchInput(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index) {
+  MOE_RETURN_IF_ERROR(Route(ctx, s, sums, layer_index));
+  const std::vector<int64_t> shape = {s->plan->num_sent(), spec_.d_model};
+  MOE_ASSIGN_OR_RETURN(s->out_ND, ctx.arena->Make(s->x_TD.dtype(), shape));
+  TensorView sent = s->out_ND;   // outputs come back to where their rows have left
+  if (!Several(groups_.ep)) {
+    MOE_ASSIGN_OR_RETURN(sent, ctx.arena->Make(s->x_TD.dtype(), shape));
+  }
+  MOE_RETURN_IF_ERROR(ctx.device->GatherRows(s->x_TD, s->token_N, sent));
+  MOE_ASSIGN_OR_RETURN(s->rows_RD, Dispatch(ctx, *s, sent));
+  return absl::OkStatus();
+}
+
+absl::Status MoeLayer::GatherInput(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index) {
+  const absl::Status mine = DispatchInput(ctx, s, sums, layer_index);
+  if (!Several(groups_.etp)) return mine;
+  if (!mine.ok() && groups_.batch && IsAgreed(mine, groups_.batch->size())) return mine;   // from Route: the whole stage has it
+  // Other expert-parallel groups meet this one here: what failed in one of them is told to all.
+  const int64_t experts = static_cast<int64_t>(placement_.experts_of(groups_.ep ? groups_.ep->rank() : 0).size());
+  const absl::Span<const int64_t> offsets = mine.ok() ? absl::MakeConstSpan(s->plan->offsets()) : absl::Span<const int64_t>();
+  MOE_ASSIGN_OR_RETURN(EtpExchange etp, EtpExchange::Make(ctx.arena, groups_.etp, experts, offsets, mine, spec_.name));
+  s->etp = std::make_shared<EtpExchange>(std::move(etp));
+  MOE_ASSIGN_OR_RETURN(const TensorView rows_UD, ctx.arena->Make(s->x_TD.dtype(), {s->etp->num_rows(), spec_.d_model}));
+  MOE_RETURN_IF_ERROR(s->etp->Gather(ctx.device, ctx.arena, s->rows_RD, rows_UD));
+  s->rows_RD = rows_UD;
+  return absl::OkStatus();
+}
+
 absl::Status MoeLayer::Forward(const ModuleContext& ctx, In x_TD, In valid_T, bool accumulate, MoeSaved* s, Out y_TD, RoutingSums* sums, int64_t layer_index) {
-  Device* d = ctx.device;
   s->x_TD = x_TD;
   s->valid_T = valid_T;
-  MOE_RETURN_IF_ERROR(Route(ctx, s, sums, layer_index));
-  const DispatchPlan& plan = *s->plan;
-  const bool exchange = groups_.ep && groups_.ep->size() > 1;
-  const DType t = x_TD.dtype();
-  const int64_t D = spec_.d_model, N = plan.num_sent(), R = plan.num_received();
-  MOE_ASSIGN_OR_RETURN(s->rows_RD, ctx.arena->Make(t, {R, D}));
-  MOE_ASSIGN_OR_RETURN(s->out_ND, ctx.arena->Make(t, {N, D}));
-  if (!exchange) {
-    MOE_RETURN_IF_ERROR(d->GatherRows(x_TD, s->token_N, s->rows_RD));
-    MOE_RETURN_IF_ERROR(Annotate(expert_->Forward(ctx, s->rows_RD, plan.offsets(), &s->expert, s->out_ND), spec_.name));
-  } else {
-    // What the wire carries is scratch; only rows_RD and out_ND stay for backward.
-    const TensorView& sent = s->out_ND;
-    MOE_ASSIGN_OR_RETURN(TensorView arrived, ctx.arena->Make(t, {R, D}));
-    MOE_RETURN_IF_ERROR(d->GatherRows(x_TD, s->token_N, sent));
-    MOE_RETURN_IF_ERROR(Exchange(plan, false, sent, arrived));
-    MOE_RETURN_IF_ERROR(d->GatherRows(arrived, s->expert_order, s->rows_RD));
-    MOE_ASSIGN_OR_RETURN(TensorView out_RD, ctx.arena->Make(t, {R, D}));
-    MOE_RETURN_IF_ERROR(Annotate(expert_->Forward(ctx, s->rows_RD, plan.offsets(), &s->expert, out_RD), spec_.name));
-    MOE_RETURN_IF_ERROR(d->GatherRows(out_RD, s->arrival_order, arrived));
-    MOE_RETURN_IF_ERROR(Exchange(plan, true, arrived, s->out_ND));
+  s->etp = nullptr;
+  MOE_RETURN_IF_ERROR(GatherInput(ctx, s, sums, layer_index));
+  TensorView out = s->out_ND;
+  const bool travels = s->etp || Several(groups_.ep);
+  if (travels) {
+    MOE_ASSIGN_OR_RETURN(out, ctx.arena->Make(x_TD.dtype(), s->rows_RD.shape()));
   }
-  return d->Combine(s->out_ND, s->pos_TK, s->routing.weights_TK, y_TD, accumulate);
+  MOE_RETURN_IF_ERROR(Annotate(expert_->Forward(ctx, s->rows_RD, Offsets(*s), &s->expert, out), spec_.name));
+  if (travels) MOE_RETURN_IF_ERROR(Return(ctx, *s, out, s->out_ND));
+  return ctx.device->Combine(s->out_ND, s->pos_TK, s->routing.weights_TK, y_TD, accumulate);
 }
 
 absl::Status MoeLayer::Backward(const ModuleContext& ctx, In dy_TD, const MoeSaved& s, In aux_E, double z_coef, Out dx_TD) {
   Device* d = ctx.device;
-  const DispatchPlan& plan = *s.plan;
-  const bool exchange = groups_.ep && groups_.ep->size() > 1;
   const DType t = dy_TD.dtype();
-  const int64_t D = spec_.d_model, N = plan.num_sent(), R = plan.num_received();
-  MOE_ASSIGN_OR_RETURN(TensorView dweights_TK, ctx.arena->Make(t, s.routing.weights_TK.shape()));
-  MOE_ASSIGN_OR_RETURN(TensorView dout_ND, ctx.arena->Make(t, {N, D}));
+  MOE_ASSIGN_OR_RETURN(const TensorView dweights_TK, ctx.arena->Make(t, s.routing.weights_TK.shape()));
+  MOE_ASSIGN_OR_RETURN(const TensorView dout_ND, ctx.arena->Make(t, s.out_ND.shape()));
   MOE_RETURN_IF_ERROR(d->CombineBackward(s.out_ND, s.pos_TK, s.routing.weights_TK, dy_TD, dout_ND, dweights_TK));
-  MOE_ASSIGN_OR_RETURN(TensorView drows_RD, ctx.arena->Make(t, {R, D}));
-  if (!exchange) {
-    MOE_RETURN_IF_ERROR(Annotate(expert_->Backward(ctx, s.rows_RD, plan.offsets(), s.expert, dout_ND, drows_RD), spec_.name));
-    MOE_RETURN_IF_ERROR(d->Combine(drows_RD, s.pos_TK, TensorView(), dx_TD, false));
-  } else {
-    MOE_ASSIGN_OR_RETURN(TensorView arrived, ctx.arena->Make(t, {R, D}));
-    MOE_RETURN_IF_ERROR(Exchange(plan, false, dout_ND, arrived));
-    MOE_ASSIGN_OR_RETURN(TensorView dout_RD, ctx.arena->Make(t, {R, D}));
-    MOE_RETURN_IF_ERROR(d->GatherRows(arrived, s.expert_order, dout_RD));
-    MOE_RETURN_IF_ERROR(Annotate(expert_->Backward(ctx, s.rows_RD, plan.offsets(), s.expert, dout_RD, drows_RD), spec_.name));
-    MOE_RETURN_IF_ERROR(d->GatherRows(drows_RD, s.arrival_order, arrived));
-    MOE_RETURN_IF_ERROR(Exchange(plan, true, arrived, dout_ND));
-    MOE_RETURN_IF_ERROR(d->Combine(dout_ND, s.pos_TK, TensorView(), dx_TD, false));
+  // Gradients go the way of the rows.
+  MOE_ASSIGN_OR_RETURN(TensorView dout, Dispatch(ctx, s, dout_ND));
+  if (s.etp) {
+    MOE_ASSIGN_OR_RETURN(const TensorView dout_UD, ctx.arena->Make(t, s.rows_RD.shape()));
+    MOE_RETURN_IF_ERROR(s.etp->Gather(d, ctx.arena, dout, dout_UD));
+    dout = dout_UD;
   }
+  MOE_ASSIGN_OR_RETURN(TensorView drows, ctx.arena->Make(t, s.rows_RD.shape()));
+  MOE_RETURN_IF_ERROR(Annotate(expert_->Backward(ctx, s.rows_RD, Offsets(s), s.expert, dout, drows), spec_.name));
+  if (s.etp || Several(groups_.ep)) {
+    // Experts had dout_ND's copy at their ranks: work that is left for later does not read it.
+    MOE_RETURN_IF_ERROR(Return(ctx, s, drows, dout_ND));
+    drows = dout_ND;
+  }
+  MOE_RETURN_IF_ERROR(d->Combine(drows, s.pos_TK, TensorView(), dx_TD, false));
   return Annotate(gate_->Backward(ctx, s.x_TD, s.valid_T, s.routing, dweights_TK, aux_E, z_coef, dx_TD), spec_.name);
 }
 

@@ -1,6 +1,7 @@
 // One MoE layer: route -> plan -> dispatch -> experts -> combine, each step with its explicit backward.
 //
-// Every rank of the expert-parallel group takes part in every call, with any number of tokens including none.
+// Every rank of the expert-parallel and of the expert-tensor-parallel group takes part in every call, with any number of tokens
+// including none.
 #ifndef MOE_CORE_MOE_MOE_LAYER_H_
 #define MOE_CORE_MOE_MOE_LAYER_H_
 
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "core/moe/dispatch_plan.h"
+#include "core/moe/etp_exchange.h"
 #include "core/moe/losses.h"
 #include "core/moe/modules.h"
 
@@ -34,7 +36,9 @@ struct MoeSaved {
   Routing routing;
   std::shared_ptr<DispatchPlan> plan;
   TensorView token_N, pos_TK, expert_order, arrival_order;   // the plan's indices on the device
-  TensorView rows_RD;       // the experts' input
+  std::shared_ptr<EtpExchange> etp;   // null: nobody shares the experts' inner width
+  // The experts' input: the plan's R rows or, where ranks share the inner width, those of all of them.
+  TensorView rows_RD;
   ExpertSaved expert;
   TensorView out_ND;        // the experts' outputs back at their tokens' rank
 };
@@ -49,7 +53,8 @@ class MoeLayer {
   // y_TD = the layer's output, or y_TD += with `accumulate`. The routing of this call is added to row `layer_index` of `sums`
   // (counts, probabilities, z, dropped routes; the number of tokens is the caller's, once per batch).
   absl::Status Forward(const ModuleContext& ctx, In x_TD, In valid_T, bool accumulate, MoeSaved* saved, Out y_TD, RoutingSums* sums, int64_t layer_index);
-  // aux_E (device tensor, optional) and z_coef as in Gate::Backward. dx is overwritten.
+  // aux_E (device tensor, optional) and z_coef as in Gate::Backward. dx is overwritten. Once per forward: what that saved is
+  // used up.
   absl::Status Backward(const ModuleContext& ctx, In dy_TD, const MoeSaved& saved, In aux_E, double z_coef, Out dx_TD);
 
   const Placement& placement() const { return placement_; }
@@ -62,6 +67,14 @@ class MoeLayer {
   absl::Status Select(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index, std::vector<int32_t>* ids, std::vector<double>* scores, int64_t* valid_tokens);
   // Rows of `send` to where the plan sends them (or back, with `reverse`).
   absl::Status Exchange(const DispatchPlan& plan, bool reverse, In send, Out recv);
+  // From rows in the plan's order of sending to rows in order of this rank's experts, by way of the expert-parallel group; the
+  // same tensor where that has one rank.
+  absl::StatusOr<TensorView> Dispatch(const ModuleContext& ctx, const MoeSaved& s, In rows_ND);
+  // The experts' input in forward, and the part of it that only expert-parallel ranks do together.
+  absl::Status GatherInput(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index);
+  absl::Status DispatchInput(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index);
+  // From the experts' (partial) outputs to rows in the order of sending.
+  absl::Status Return(const ModuleContext& ctx, const MoeSaved& s, In rows_RD, Out rows_ND);
 
   MoeLayerSpec spec_;
   Placement placement_;

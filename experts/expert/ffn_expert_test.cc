@@ -1,7 +1,10 @@
 // Experts against loops over rows that follow the formula, every gradient against finite differences, names and initial
 // values of their parameters.
 #include <cmath>
+#include <functional>
+#include <map>
 
+#include "core/base/random.h"
 #include "experts/expert/ffn_expert.h"
 #include "experts/testing/module_test.h"
 
@@ -164,6 +167,108 @@ TEST_P(FfnExpertTest, ParametersDoNotDependOnThePlacement) {
   EXPECT_EQ(names, want);
 }
 
+// Shares of the inner width: blocks of the same global tensors with the same values, whose partial outputs and input gradients
+// add up to the whole's. The output's bias is in one of them, its gradient in all. Dense layers under tensor parallelism too.
+TEST_P(FfnExpertTest, SharesOfTheInnerWidthAddUp) {
+  const Case& c = GetParam();
+  const int64_t D = 5, F = 6, R = 9;
+  for (ParamKind kind : {ParamKind::kExpert, ParamKind::kDense}) {
+    const bool dense = kind == ParamKind::kDense;
+    const std::vector<int64_t> ids = dense ? std::vector<int64_t>{0} : std::vector<int64_t>{1, 2}, offsets = dense ? std::vector<int64_t>{0, R} : std::vector<int64_t>{0, 4, R};
+    const TensorView x = Random({R, D}), dy = Random({R, D}), y = Zeros({R, D}), dx = Zeros({R, D});
+    ParamStore whole(device_.get(), DType::kF64);
+    // Biases by global name and place, as if they had initial values.
+    const auto fill = [&](ParamStore* store) {
+      for (Param& p : store->params()) {
+        EXPECT_EQ(p.kind, kind);
+        for (const ParamPiece& q : p.pieces)
+          if (!p.decay) ASSERT_OK(device_->RandomNormal(PieceView(p.value, q), StreamKey(8, q.name), q.begin[0], 0, 0.5));
+      }
+    };
+    const auto run = [&](Expert* e) {
+      ExpertSaved saved;
+      ASSERT_OK(e->Forward(Context(), x, offsets, &saved, y));
+      ASSERT_OK(e->Backward(Context(), x, offsets, saved, dy, dx));
+    };
+    ExpertSpec spec = Spec(c, D, F, 4, ids);
+    spec.param_kind = kind;
+    auto all = Make(spec, c.activation, &whole);
+    fill(&whole);
+    run(all.get());
+    const std::vector<double> y_whole = Values(y), dx_whole = Values(dx);
+    for (int64_t n : {1, 2, 3}) {
+      std::vector<double> y_sum(R * D, 0.0), dx_sum(R * D, 0.0);
+      std::map<std::string, int64_t> covered;
+      for (int64_t rank = 0; rank < n; ++rank) {
+        ParamStore store(device_.get(), DType::kF64);
+        spec.etp_rank = rank;
+        spec.etp_size = n;
+        auto e = Make(spec, c.activation, &store);
+        fill(&store);
+        run(e.get());
+        for (int64_t i = 0; i < R * D; ++i) {
+          y_sum[i] += y.as<double>()[i];
+          dx_sum[i] += dx.as<double>()[i];
+        }
+        for (const Param& p : store.params()) {
+          for (const ParamPiece& q : p.pieces) {
+            auto there = whole.Find(q.name);
+            ASSERT_OK(there.status());
+            EXPECT_EQ(q.global_shape, there->second->shape) << q.name;
+            const bool shared = q.name.find("w2.bias") != std::string::npos;
+            EXPECT_EQ(p.counted, !shared || rank == 0) << q.name;
+            if (p.counted) covered[q.name] += q.size();
+            const int64_t columns = q.shape.size() == 2 ? q.shape[1] : 1, width = q.shape.size() == 2 ? q.global_shape[1] : 1;
+            const int64_t begin = q.begin[0] * width + (q.shape.size() == 2 ? q.begin[1] : 0);
+            for (const auto& [mine, theirs] : {std::make_pair(p.value, there->first->value), std::make_pair(p.grad, there->first->grad)}) {
+              const std::vector<double> part = Values(PieceView(mine, q)), total = Values(PieceView(theirs, *there->second));
+              for (int64_t i = 0; i < q.size(); ++i) ASSERT_NEAR(part[i], total[begin + i / columns * width + i % columns], 1e-12) << q.name << " " << i << ", share " << rank << " of " << n;
+            }
+          }
+        }
+      }
+      for (const Param& p : whole.params())
+        for (const ParamPiece& q : p.pieces) EXPECT_EQ(covered[q.name], q.size()) << q.name;
+      for (int64_t i = 0; i < R * D; ++i) {
+        ASSERT_NEAR(y_sum[i], y_whole[i], 1e-12);
+        ASSERT_NEAR(dx_sum[i], dx_whole[i], 1e-12);
+      }
+    }
+  }
+}
+
+// Gradients of weights that are left for later: nothing happens before, and what they read is still there.
+TEST_P(FfnExpertTest, WeightGradientsCanWait) {
+  const Case& c = GetParam();
+  auto expert = Make(Spec(c, 4, 6, 3, {0, 2}), c.activation, &store_);
+  FillBiases(&store_);
+  const TensorView x = Random({5, 4}), dy = Random({5, 4}), y = Zeros({5, 4}), dx = Zeros({5, 4}), dx_later = Zeros({5, 4});
+  ExpertSaved s;
+  std::vector<int64_t> offsets = {0, 2, 5};
+  ASSERT_OK(expert->Forward(Context(), x, offsets, &s, y));
+  ASSERT_OK(expert->Backward(Context(), x, offsets, s, dy, dx));
+  std::vector<std::vector<double>> at_once;
+  for (const Param& p : store_.params()) at_once.push_back(Values(p.grad));
+
+  ASSERT_OK(store_.ZeroGrad());
+  std::vector<std::function<absl::Status()>> later;
+  {
+    ModuleContext ctx = Context();
+    ctx.later = &later;
+    ASSERT_OK(expert->Forward(ctx, x, offsets, &s, y));
+    ASSERT_OK(expert->Backward(ctx, x, offsets, s, dy, dx_later));
+  }
+  EXPECT_EQ(Values(dx_later), Values(dx));
+  offsets.assign(3, 0);   // the caller's own
+  // Whatever comes next takes memory from the arena.
+  auto scribble = arena_.Make(DType::kF64, {1000});
+  ASSERT_OK(scribble.status());
+  ASSERT_OK(device_->Fill(*scribble, NAN));
+  for (const Param& p : store_.params()) EXPECT_EQ(*device_->SumSquares(p.grad), 0) << p.name;
+  for (const auto& work : later) ASSERT_OK(work());
+  for (size_t i = 0; i < at_once.size(); ++i) EXPECT_EQ(Values(store_.params()[i].grad), at_once[i]) << store_.params()[i].name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, FfnExpertTest,
                          ::testing::Values(Case{"swiglu", Activation::kSwiGlu, false}, Case{"swiglu", Activation::kSwiGlu, true}, Case{"gelu", Activation::kGelu, false},
                                            Case{"gelu", Activation::kGelu, true}, Case{"gelu_tanh", Activation::kGeluTanh, false}, Case{"gelu_tanh", Activation::kGeluTanh, true},
@@ -204,6 +309,22 @@ TEST_F(ExpertSpecTest, MisuseNamesTheValue) {
   EXPECT_NE(message(2, {4}, ParamKind::kExpert).find("local expert 4 is outside 0 .. 3"), std::string::npos);
   EXPECT_NE(message(2, {1, 1}, ParamKind::kExpert).find("must ascend, 1 comes after 1"), std::string::npos);
   EXPECT_NE(message(2, {0, 1}, ParamKind::kDense).find("one network, not 2"), std::string::npos);
+}
+
+TEST_F(ExpertSpecTest, InnerWidthsThatCannotBeSharedNameTheNearest) {
+  const auto message = [](int64_t F, int64_t n, ParamKind kind) {
+    ExpertSpec s;
+    s.d_model = 4;
+    s.d_hidden = F;
+    s.num_global_experts = 1;
+    s.local_experts = {0};
+    s.etp_size = n;
+    s.param_kind = kind;
+    return std::string(MakeFfnExpert(s, Activation::kRelu).status().message());
+  };
+  EXPECT_EQ(message(12, 4, ParamKind::kExpert), "");
+  EXPECT_EQ(message(10, 4, ParamKind::kExpert), "model.d_hidden is 10, not divisible by mesh.etp, which is 4; nearest that are: 8 and 12");
+  EXPECT_EQ(message(3, 4, ParamKind::kDense), "model.d_hidden_dense (0: model.d_hidden x model.top_k) is 3, not divisible by mesh.tp, which is 4; nearest that are: 4");
 }
 
 }  // namespace

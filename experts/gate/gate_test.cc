@@ -231,6 +231,14 @@ TEST_F(GateTest, JitterIsNoiseOfTrainingAlone) {
   ASSERT_OK(part.status());
   const std::vector<double> whole = Values(noisy->logits_TE);
   EXPECT_EQ(Values(part->logits_TE), std::vector<double>(whole.begin() + whole.size() / 2, whole.end()));
+  // The same tokens as two runs, as a context-parallel rank holds them.
+  const std::vector<TokenRun> runs = {{T / 2 - 1, 0}, {T / 2 + 1, T / 2 - 1}};
+  ModuleContext split = train;
+  split.first_token = 12345;
+  split.token_runs = &runs;
+  auto again_whole = Route(gate.get(), x, {}, &split);
+  ASSERT_OK(again_whole.status());
+  EXPECT_EQ(Values(again_whole->logits_TE), whole);
 }
 
 // R7. A logit of -inf would be a score of 0 and go unnoticed.
@@ -270,7 +278,7 @@ TEST_F(GateTest, NoTokens) {
 TEST_F(GateTest, RouterParameter) {
   auto gate = Make("mixtral", Spec(3, 4, 2));
   EXPECT_EQ(Router().name, "layers.3.moe.gate.weight");
-  EXPECT_EQ(Router().kind, ParamKind::kDense);
+  EXPECT_EQ(Router().kind, ParamKind::kReplicated);
   EXPECT_EQ(Router().shape, (std::vector<int64_t>{4, 3}));
   EXPECT_TRUE(Router().decay);
 }

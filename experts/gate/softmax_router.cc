@@ -8,7 +8,7 @@
 namespace moe {
 
 absl::Status SoftmaxRouter::DeclareParams(ParamStore* store, const std::string& prefix) {
-  MOE_ASSIGN_OR_RETURN(weight_, store->DeclareWhole(prefix + ".weight", ParamKind::kDense, {spec_.num_global_experts, spec_.d_model}, 0, spec_.init_stddev, true));
+  MOE_ASSIGN_OR_RETURN(weight_, store->DeclareWhole(prefix + ".weight", ParamKind::kReplicated, {spec_.num_global_experts, spec_.d_model}, 0, spec_.init_stddev, true));
   return absl::OkStatus();
 }
 
@@ -61,7 +61,7 @@ absl::Status SoftmaxRouter::Backward(const ModuleContext& ctx, In given_TD, In v
   // d/dl of lse^2 / 2 is lse * softmax(l).
   if (z_coef != 0) MOE_RETURN_IF_ERROR(d->AddScaledRows(r.lse_T, r.probs_TE, z_coef, dlogits));
   if (valid_T.defined()) MOE_RETURN_IF_ERROR(d->MaskRows(valid_T, dlogits));
-  MOE_RETURN_IF_ERROR(d->Gemm(true, false, 1, dlogits, x_TD, 1, weight_->grad));
+  MOE_RETURN_IF_ERROR(WeightGrad(ctx, [d, dlogits, x_TD, w = weight_] { return d->Gemm(true, false, 1, dlogits, x_TD, 1, w->grad); }));
   return d->Gemm(false, false, 1, dlogits, weight_->value, 1, dx_TD);
 }
 

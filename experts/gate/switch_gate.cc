@@ -17,7 +17,7 @@ class SwitchGate : public Gate {
     if (!ctx.training || jitter_ == 0) return router_.Select(ctx, x_TD, valid_T, r);
     MOE_ASSIGN_OR_RETURN(r->extra[0], ctx.arena->Make(x_TD.dtype(), x_TD.shape()));
     MOE_ASSIGN_OR_RETURN(r->x_TD, ctx.arena->Make(x_TD.dtype(), x_TD.shape()));
-    MOE_RETURN_IF_ERROR(ctx.device->RandomUniform(r->extra[0], ctx.noise_key, ctx.first_token * x_TD.dim(1), 1 - jitter_, 1 + jitter_));
+    MOE_RETURN_IF_ERROR(TokenNoise(ctx, 1 - jitter_, 1 + jitter_, r->extra[0]));
     MOE_RETURN_IF_ERROR(ctx.device->Multiply(x_TD, r->extra[0], r->x_TD));
     return router_.Select(ctx, r->x_TD, valid_T, r);
   }
