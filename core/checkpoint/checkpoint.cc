@@ -4,22 +4,19 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/shards.h"
 #include "core/comm/agree.h"
-#include "nlohmann/json.hpp"
 
 namespace moe {
 namespace {
-
-using Json = nlohmann::ordered_json;
-constexpr char kFormat[] = "libmoe-checkpoint";
-constexpr int kVersion = 1;
 
 const char* SafetensorsDType(DType d) {
   switch (d) {
@@ -34,48 +31,74 @@ const char* SafetensorsDType(DType d) {
 
 int64_t RankOf(Communicator* world) { return world ? world->rank() : 0; }
 
-// This rank's shard; its part of the manifest's list of tensors.
-absl::StatusOr<Json> WriteShard(Device* device, Communicator* world, const std::string& folder, const std::vector<CheckpointTensor>& tensors) {
+// The tensor as a file would hold it, without blocks.
+StoredTensor WholeOf(const CheckpointTensor& t) {
+  return {t.name, SafetensorsDType(t.view.dtype()), t.global_shape.empty() ? t.view.shape() : t.global_shape, {}};
+}
+
+absl::StatusOr<Block> BlockOf(const CheckpointTensor& t) {
+  if (!t.view.defined() || !t.view.contiguous()) return Internal("checkpoint: tensor ", t.name, " has no contiguous memory");
+  if (t.global_shape.empty() && t.begin.empty()) return WholeBlock(t.view.shape());
+  const Block b{t.begin, t.view.shape()};
+  if (!LiesInside(b, t.global_shape)) {
+    return Internal("checkpoint: tensor ", t.name, ": the block [", absl::StrJoin(b.shape, ","), "] from [", absl::StrJoin(b.begin, ","), "] is not inside the tensor's shape [",
+                    absl::StrJoin(t.global_shape, ","), "]");
+  }
+  return b;
+}
+
+// This rank's shard; its part of the list of tensors. One block is in memory at a time.
+absl::StatusOr<TensorList> WriteShard(Device* device, Communicator* world, const std::string& folder, const std::vector<CheckpointTensor>& tensors) {
   const std::string file = absl::StrFormat("shard-%05d.safetensors", RankOf(world));
+  std::vector<StoredTensor> mine;             // a block in each
+  std::vector<const CheckpointTensor*> from;
   std::vector<SafetensorsEntry> entries;
-  std::vector<std::vector<char>> host;
-  Json list = Json::array();
+  TensorList list;
   for (const CheckpointTensor& t : tensors) {
+    MOE_ASSIGN_OR_RETURN(const Block block, BlockOf(t));
     if (!t.owned) continue;
-    host.emplace_back(t.view.bytes());
-    MOE_RETURN_IF_ERROR(device->CopyToHost(host.back().data(), t.view));
-    entries.push_back({t.name, SafetensorsDType(t.view.dtype()), t.view.shape(), host.back().data()});
+    StoredTensor stored = WholeOf(t);
+    if (block.empty() && block != WholeBlock(stored.shape)) {
+      // Nothing to store; of a tensor without elements the manifest still tells name and shape.
+      if (WholeBlock(stored.shape).empty()) MOE_RETURN_IF_ERROR(list.Merge(std::move(stored)));
+      continue;
+    }
+    entries.push_back({EntryName(stored, block), stored.dtype, block.shape, nullptr});
+    stored.blocks.push_back({block, file, ""});
+    mine.push_back(std::move(stored));
+    from.push_back(&t);
   }
   if (entries.empty()) return list;
-  MOE_ASSIGN_OR_RETURN(std::vector<uint64_t> sums, WriteSafetensors(folder + "/" + file, entries));
-  for (size_t i = 0; i < entries.size(); ++i)
-    list.push_back({{"name", entries[i].name}, {"dtype", entries[i].dtype}, {"shape", entries[i].shape}, {"file", file}, {"checksum", absl::StrFormat("%016x", sums[i])}});
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsWriter> writer, SafetensorsWriter::Create(folder + "/" + file, entries));
+  std::vector<char> host;
+  for (const CheckpointTensor* t : from) {
+    host.resize(t->view.bytes());
+    MOE_RETURN_IF_ERROR(device->CopyToHost(host.data(), t->view));
+    MOE_RETURN_IF_ERROR(writer->Write(host.data(), t->view.bytes()));
+  }
+  MOE_ASSIGN_OR_RETURN(const std::vector<uint64_t> sums, writer->Finish());
+  for (size_t i = 0; i < mine.size(); ++i) {
+    mine[i].blocks[0].checksum = absl::StrFormat("%016x", sums[i]);
+    MOE_RETURN_IF_ERROR(list.Merge(std::move(mine[i])));
+  }
   return list;
 }
 
-absl::Status WriteManifest(const std::string& folder, const std::string& path, const CheckpointMeta& meta, int64_t world_size, const std::vector<std::string>& parts) {
-  Json tensors = Json::array();
-  std::set<std::string> names;
+// The list of all ranks, the same on each. Also what this rank does not own must be in it: a tensor that every rank leaves to
+// another would be missed only when it is loaded.
+absl::StatusOr<TensorList> MergeLists(const std::vector<std::string>& parts, const std::vector<CheckpointTensor>& tensors) {
+  TensorList all;
   for (const std::string& part : parts) {
-    for (const Json& t : Json::parse(part)) {
-      if (!names.insert(t["name"].get<std::string>()).second) return Internal("two ranks write the tensor ", t["name"].get<std::string>());
-      tensors.push_back(t);
-    }
+    MOE_ASSIGN_OR_RETURN(const TensorList list, TensorList::Parse(part));
+    for (const StoredTensor& t : list.tensors()) MOE_RETURN_IF_ERROR(all.Merge(t));
   }
-  Json m;
-  m["format"] = kFormat;
-  m["version"] = kVersion;
-  m["step"] = meta.step;
-  m["world_size"] = world_size;
-  m["config"] = meta.config;
-  m["user"] = meta.user_json.empty() ? Json(nullptr) : Json::parse(meta.user_json, nullptr, false);
-  if (m["user"].is_discarded()) return InvalidArgument("user_json is not JSON");
-  m["tensors"] = std::move(tensors);
-  MOE_RETURN_IF_ERROR(WriteFileAtomically(folder + "/manifest.json", m.dump(1) + "\n"));
-  MOE_RETURN_IF_ERROR(SyncFolder(folder));
-  if (::rename(folder.c_str(), path.c_str()) != 0) return FileError("rename", folder, errno);
-  const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
-  return SyncFolder(parent.string());
+  MOE_RETURN_IF_ERROR(all.CheckComplete(absl::StatusCode::kInternal));
+  for (const CheckpointTensor& t : tensors) {
+    StoredTensor mine = WholeOf(t);
+    if (!all.Find(t.name)) return Internal("tensor ", t.name, " of ", mine.DebugString(), " is missing: no rank owns any of it");
+    MOE_RETURN_IF_ERROR(all.Merge(std::move(mine)));   // compares dtype and shape
+  }
+  return all;
 }
 
 absl::Status MakeFolder(const std::string& path, const std::string& folder) {
@@ -87,55 +110,65 @@ absl::Status MakeFolder(const std::string& path, const std::string& folder) {
   return absl::OkStatus();
 }
 
-struct Stored { std::string dtype, file, checksum; std::vector<int64_t> shape; };
-
-absl::StatusOr<Json> ReadManifest(const std::string& path, std::map<std::string, Stored>* stored) {
-  const std::string file = path + "/manifest.json";
-  MOE_ASSIGN_OR_RETURN(std::string text, ReadFile(file));
-  Json m = Json::parse(text, nullptr, false);
-  const auto damaged = [&](const std::string& what) { return absl::DataLossError(absl::StrCat(file, ": ", what)); };
-  if (m.is_discarded() || !m.is_object()) return damaged("is not JSON (truncated?)");
-  if (!m.contains("format") || m["format"] != kFormat) return damaged("is not a manifest of libmoe");
-  if (!m.contains("version") || m["version"] != kVersion) return damaged(absl::StrCat("has version ", m.contains("version") ? m["version"].dump() : "none", ", this library reads ", kVersion));
-  if (!m.contains("step") || !m["step"].is_number_integer() || !m.contains("tensors") || !m["tensors"].is_array()) return damaged("lacks step or tensors");
-  for (const Json& t : m["tensors"]) {
-    const bool formed = t.is_object() && t.contains("name") && t["name"].is_string() && t.contains("dtype") && t["dtype"].is_string() && t.contains("file") && t["file"].is_string() &&
-                        t.contains("checksum") && t["checksum"].is_string() && t.contains("shape") && t["shape"].is_array();
-    if (!formed) return damaged("has a malformed entry of a tensor");
-    Stored s{t["dtype"].get<std::string>(), t["file"].get<std::string>(), t["checksum"].get<std::string>(), {}};
-    if (s.file.find('/') != std::string::npos) return damaged("names a file outside its folder");
-    for (const Json& d : t["shape"]) {
-      if (!d.is_number_integer()) return damaged("has a malformed shape");
-      s.shape.push_back(d.get<int64_t>());
-    }
-    if (!stored->emplace(t["name"].get<std::string>(), std::move(s)).second) return damaged(absl::StrCat("lists tensor ", t["name"].get<std::string>(), " twice"));
-  }
-  return m;
+// The moment from which the checkpoint is there.
+absl::Status Publish(const std::string& folder, const std::string& path) {
+  MOE_RETURN_IF_ERROR(SyncFolder(folder));
+  if (::rename(folder.c_str(), path.c_str()) != 0) return FileError("rename", folder, errno);
+  const std::filesystem::path parent = std::filesystem::absolute(path).parent_path();
+  return SyncFolder(parent.string());
 }
 
-// Reads what this rank wants; with `apply` into the tensors, else only checking.
-absl::Status ReadTensors(Device* device, const std::string& path, const std::map<std::string, Stored>& stored, const std::vector<CheckpointTensor>& tensors, bool apply) {
-  std::map<std::string, std::unique_ptr<SafetensorsReader>> shards;
-  std::vector<char> host;
+absl::Status WriteAllShards(Device* device, Communicator* world, const std::string& folder, const CheckpointMeta& meta, const std::vector<CheckpointTensor>& tensors) {
+  const absl::StatusOr<TensorList> mine = WriteShard(device, world, folder, tensors);
+  MOE_RETURN_IF_ERROR(Agree(world, mine.status()));
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::string> parts, AllGatherStrings(world, mine->Dump()));
+  absl::StatusOr<TensorList> all = MergeLists(parts, tensors);
+  MOE_RETURN_IF_ERROR(Agree(world, all.status()));
+  const Manifest manifest{meta, world ? world->size() : 1, *std::move(all)};
+  return Agree(world, RankOf(world) == 0 ? WriteManifest(folder, manifest) : absl::OkStatus());
+}
+
+// A block that this rank wants, and the tensor that has it.
+struct Wanted {
+  const CheckpointTensor* tensor;
+  Block block;
+  const StoredTensor* stored;
+};
+
+absl::StatusOr<std::vector<Wanted>> Match(const std::string& path, const TensorList& list, const std::vector<CheckpointTensor>& tensors) {
+  std::vector<Wanted> out;
   for (const CheckpointTensor& t : tensors) {
-    const auto it = stored.find(t.name);
-    if (it == stored.end()) {
+    MOE_ASSIGN_OR_RETURN(Block block, BlockOf(t));
+    const StoredTensor* stored = list.Find(t.name);
+    if (!stored) {
       if (!t.required) continue;
       return absl::FailedPreconditionError(absl::StrCat(path, " holds no tensor ", t.name, "; was it written by a model of another shape or optimizer?"));
     }
-    const Stored& s = it->second;
-    if (s.shape != t.view.shape() || s.dtype != SafetensorsDType(t.view.dtype())) {
-      return absl::FailedPreconditionError(absl::StrCat(path, ": tensor ", t.name, " is ", s.dtype, "[", absl::StrJoin(s.shape, ","), "] there and ", t.view.DebugString(), " in this model"));
-    }
-    auto& reader = shards[s.file];
-    if (!reader) {
-      MOE_ASSIGN_OR_RETURN(reader, SafetensorsReader::Open(path + "/" + s.file));
-    }
-    host.resize(t.view.bytes());
-    MOE_RETURN_IF_ERROR(reader->Read(t.name, host.data(), t.view.bytes()));
-    if (absl::StrFormat("%016x", Checksum(host.data(), t.view.bytes())) != s.checksum)
-      return absl::DataLossError(absl::StrCat(path, "/", s.file, ": tensor ", t.name, " has been altered (its checksum differs)"));
-    if (apply) MOE_RETURN_IF_ERROR(device->CopyFromHost(t.view, host.data()));
+    const StoredTensor mine = WholeOf(t);
+    if (stored->shape != mine.shape || stored->dtype != mine.dtype)
+      return absl::FailedPreconditionError(absl::StrCat(path, ": tensor ", t.name, " is ", stored->DebugString(), " there and ", mine.DebugString(), " in this model"));
+    out.push_back({&t, std::move(block), stored});
+  }
+  return out;
+}
+
+// File by file, so that each is read from its beginning to its end.
+absl::Status CheckBlocks(const std::vector<Wanted>& wanted, Shards* shards) {
+  std::map<std::string, std::vector<std::pair<const StoredTensor*, const StoredBlock*>>> by_file;
+  for (const Wanted& w : wanted)
+    for (const StoredBlock& b : w.stored->blocks)
+      if (Intersection(b.block, w.block)) by_file[b.file].push_back({w.stored, &b});
+  for (const auto& [file, blocks] : by_file)
+    for (const auto& [tensor, block] : blocks) MOE_RETURN_IF_ERROR(shards->Check(*tensor, *block));
+  return absl::OkStatus();
+}
+
+absl::Status ReadBlocks(Device* device, const std::vector<Wanted>& wanted, Shards* shards) {
+  std::vector<char> host;
+  for (const Wanted& w : wanted) {
+    host.resize(w.tensor->view.bytes());
+    for (const StoredBlock& b : w.stored->blocks) MOE_RETURN_IF_ERROR(shards->Read(*w.stored, b, w.block, host.data()));
+    MOE_RETURN_IF_ERROR(device->CopyFromHost(w.tensor->view, host.data()));
   }
   return absl::OkStatus();
 }
@@ -146,12 +179,8 @@ absl::Status SaveCheckpoint(Device* device, Communicator* world, const std::stri
   const std::string folder = path + ".tmp";
   const bool leader = RankOf(world) == 0;
   MOE_RETURN_IF_ERROR(Agree(world, leader ? MakeFolder(path, folder) : absl::OkStatus()));
-  absl::StatusOr<Json> mine = WriteShard(device, world, folder, tensors);
-  absl::Status done = Agree(world, mine.status());
-  if (done.ok()) {
-    MOE_ASSIGN_OR_RETURN(std::vector<std::string> parts, AllGatherStrings(world, mine->dump()));
-    done = Agree(world, leader ? WriteManifest(folder, path, meta, world ? world->size() : 1, parts) : absl::OkStatus());
-  }
+  absl::Status done = WriteAllShards(device, world, folder, meta, tensors);
+  if (done.ok()) done = Agree(world, leader ? Publish(folder, path) : absl::OkStatus());
   if (!done.ok() && leader) {
     std::error_code error;
     std::filesystem::remove_all(folder, error);
@@ -160,16 +189,13 @@ absl::Status SaveCheckpoint(Device* device, Communicator* world, const std::stri
 }
 
 absl::StatusOr<CheckpointMeta> LoadCheckpoint(Device* device, Communicator* world, const std::string& path, const std::vector<CheckpointTensor>& tensors) {
-  std::map<std::string, Stored> stored;
-  absl::StatusOr<Json> manifest = ReadManifest(path, &stored);
+  absl::StatusOr<Manifest> manifest = ReadManifest(path);
   MOE_RETURN_IF_ERROR(Agree(world, manifest.status()));
-  MOE_RETURN_IF_ERROR(Agree(world, ReadTensors(device, path, stored, tensors, false)));
-  MOE_RETURN_IF_ERROR(Agree(world, ReadTensors(device, path, stored, tensors, true)));
-  CheckpointMeta meta;
-  meta.step = (*manifest)["step"].get<int64_t>();
-  if (manifest->contains("config") && (*manifest)["config"].is_string()) meta.config = (*manifest)["config"].get<std::string>();
-  if (manifest->contains("user") && !(*manifest)["user"].is_null()) meta.user_json = (*manifest)["user"].dump();
-  return meta;
+  Shards shards(path);
+  const absl::StatusOr<std::vector<Wanted>> wanted = Match(path, manifest->list, tensors);
+  MOE_RETURN_IF_ERROR(Agree(world, wanted.ok() ? CheckBlocks(*wanted, &shards) : wanted.status()));
+  MOE_RETURN_IF_ERROR(Agree(world, ReadBlocks(device, *wanted, &shards)));
+  return std::move(manifest->meta);
 }
 
 }  // namespace moe
