@@ -2,7 +2,7 @@
 #ifndef MOE_CAPI_ENGINE_STATE_H_
 #define MOE_CAPI_ENGINE_STATE_H_
 
-#include <map>
+#include <array>
 #include <memory>
 #include <mutex>
 
@@ -31,8 +31,9 @@ struct EngineState {
   std::unique_ptr<Registry> modules;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Mesh> mesh;
-  std::shared_ptr<Communicator> world, batch, ep, edp;   // this rank's groups; the size may be 1
-  std::map<GroupKind, std::shared_ptr<Communicator>> more_groups;   // of other kinds, made when asked for
+  std::shared_ptr<Communicator> world;
+  std::array<std::shared_ptr<Communicator>, kGroupKinds.size()> groups;   // this rank's, by GroupKind; the size may be 1
+  const std::shared_ptr<Communicator>& group(GroupKind kind) const { return groups[static_cast<size_t>(kind)]; }
   bool shut_down = false;
   ForkGuard fork_guard;
   Gate gate;

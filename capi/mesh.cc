@@ -5,7 +5,6 @@
 
 using moe::capi::Call;
 using moe::capi::Catch;
-using moe::capi::EngineState;
 using moe::capi::NullArgument;
 
 // Plain numbers: no engine, no lock, as good in a forked child as in the parent.
@@ -36,19 +35,6 @@ moe_status* OfGroup(const moe_mesh* mesh, int32_t kind, int64_t rank, F f) noexc
     MOE_RETURN_IF_ERROR(CheckRank(mesh->mesh, rank));
     return f(k);
   });
-}
-
-// This rank's group: the engine's own where it has one, else made now with the other members and kept.
-absl::StatusOr<std::shared_ptr<moe::Communicator>> GroupOf(EngineState* s, moe::GroupKind kind) {
-  if (kind == moe::GroupKind::kDpCp) return s->batch;
-  if (kind == moe::GroupKind::kEp) return s->ep;
-  if (kind == moe::GroupKind::kEdp) return s->edp;
-  std::shared_ptr<moe::Communicator>& group = s->more_groups[kind];
-  if (!group) {
-    // The world has the first id, as where the engine makes its own.
-    MOE_ASSIGN_OR_RETURN(group, s->transport->CreateGroup(moe::capi::kFirstOwnGroup + 1 + s->mesh->GroupId(kind, s->rank), s->mesh->Group(kind, s->rank)));
-  }
-  return group;
 }
 
 }  // namespace
@@ -126,8 +112,7 @@ moe_status* moe_group_from_mesh(moe_engine* engine, int32_t kind, moe_group** gr
   return Call("engine", engine, [&]() -> absl::Status {
     if (group == nullptr) return NullArgument("group");
     MOE_ASSIGN_OR_RETURN(const moe::GroupKind k, ReadKind(kind));
-    MOE_ASSIGN_OR_RETURN(std::shared_ptr<moe::Communicator> comm, GroupOf(engine->state.get(), k));
-    *group = new moe_group(engine->state, std::move(comm));
+    *group = new moe_group(engine->state, engine->state->group(k));
     return absl::OkStatus();
   });
 }

@@ -72,11 +72,7 @@ moe_status* moe_model_create(moe_engine* engine, moe_model** model) {
     c.device = s->device.get();
     c.modules = s->modules.get();
     c.world = Several(s->world);
-    c.batch = Several(s->batch);
-    c.ep = Several(s->ep);
-    c.edp = Several(s->edp);
-    c.dp_rank = s->mesh->coordinate(s->rank, moe::Axis::kDp);
-    c.dp_size = s->mesh->size(moe::Axis::kDp);
+    for (moe::GroupKind kind : moe::kGroupKinds) c.ranks.Set(kind, s->group(kind).get());
     auto handle = std::make_unique<moe_model>(s);
     absl::StatusOr<std::unique_ptr<moe::Model>> made = NullArgument("model");
     if (model != nullptr) made = moe::Model::Make(s->config, c);   // on this rank alone

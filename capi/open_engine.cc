@@ -6,6 +6,7 @@
 #include "core/comm/agree.h"
 #include "core/config/config_io.h"
 #include "core/config/validate.h"
+#include "core/plan/validate.h"
 #include "transport/self.h"
 #include "transport/ucx/ucx.h"
 
@@ -60,6 +61,8 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(const config::Config& c
 absl::Status Prepare(const moe_engine_options& o, EngineState* s) {
   const config::Config& c = s->config;
   MOE_RETURN_IF_ERROR(ValidateConfig(c, *s->modules));
+  MOE_RETURN_IF_ERROR(ValidateLayout(c));
+  MOE_RETURN_IF_ERROR(CheckTrainable(c));
   MOE_ASSIGN_OR_RETURN(Mesh mesh, MeshFromConfig(o.world_size, c.mesh(), c.model().num_global_experts()));
   s->mesh = std::make_unique<Mesh>(std::move(mesh));
   if (c.device() == "reference") {
@@ -108,9 +111,9 @@ absl::Status Connect(const moe_engine_options& o, const absl::Status& prepared, 
     (void)s->transport->Shutdown();   // in good order, so that every rank hears why
     return agreed;
   }
-  MOE_ASSIGN_OR_RETURN(s->batch, MakeGroup(s, GroupKind::kDpCp));
-  MOE_ASSIGN_OR_RETURN(s->ep, MakeGroup(s, GroupKind::kEp));
-  MOE_ASSIGN_OR_RETURN(s->edp, MakeGroup(s, GroupKind::kEdp));
+  for (GroupKind kind : kGroupKinds) {
+    MOE_ASSIGN_OR_RETURN(s->groups[static_cast<size_t>(kind)], MakeGroup(s, kind));
+  }
   return absl::OkStatus();
 }
 
@@ -133,7 +136,8 @@ absl::StatusOr<std::shared_ptr<EngineState>> OpenEngine(const config::Config& co
   const absl::Status connected = Connect(o, prepared, s.get());
   if (!connected.ok()) return prepared.ok() ? connected : prepared;   // what is wrong here is more to the point
   if (o.rank == 0)
-    for (const std::string& w : ModuleWarnings(s->config)) Log(s->log, LogLevel::kWarning, w);
+    for (const auto& warnings : {ModuleWarnings(s->config), ConfigWarnings(s->config)})
+      for (const std::string& w : warnings) Log(s->log, LogLevel::kWarning, w);
   return s;
 }
 

@@ -2,8 +2,10 @@
 #ifndef MOE_TESTS_ENGINE_RANK_WORLD_H_
 #define MOE_TESTS_ENGINE_RANK_WORLD_H_
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -20,17 +22,19 @@ struct RankWorld {
   std::unique_ptr<Device> device;
   std::unique_ptr<Registry> modules;
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<Communicator> all, batch, ep, edp;
+  std::unique_ptr<Communicator> all;
+  std::array<std::unique_ptr<Communicator>, kGroupKinds.size()> groups;   // by GroupKind
   std::unique_ptr<Model> model;
 };
 
 using DeviceMaker = std::function<std::unique_ptr<Device>()>;
 
-// Runs `f` on every rank of a mesh with expert-parallel size `ep`; OK or the first rank's error.
-inline absl::Status RunWorld(const config::Config& c, int64_t world, int64_t ep, const DeviceMaker& make_device, const std::function<absl::Status(RankWorld*)>& f) {
-  config::MeshConfig sizes;
-  sizes.set_ep(static_cast<int32_t>(ep));
-  MOE_ASSIGN_OR_RETURN(const Mesh mesh, MeshFromConfig(world, sizes, c.model().num_global_experts()));
+// Stands between the engine and a communicator, to look at what is called.
+using CommunicatorWrapper = std::function<std::unique_ptr<Communicator>(GroupKind, std::unique_ptr<Communicator>)>;
+
+// Runs `f` on every rank of the configuration's mesh over `world` ranks; OK or the first rank's error.
+inline absl::Status RunWorld(const config::Config& c, int64_t world, const DeviceMaker& make_device, const std::function<absl::Status(RankWorld*)>& f, const CommunicatorWrapper& wrap = nullptr) {
+  MOE_ASSIGN_OR_RETURN(const Mesh mesh, MeshFromConfig(world, c.mesh(), c.model().num_global_experts()));
   auto shared = std::make_shared<InprocWorld>(world);
   std::vector<absl::Status> results(world);
   const auto body = [&](int64_t rank) -> absl::Status {
@@ -40,23 +44,25 @@ inline absl::Status RunWorld(const config::Config& c, int64_t world, int64_t ep,
     w.device = make_device();
     w.modules = MakeDefaultRegistry();
     MOE_ASSIGN_OR_RETURN(w.transport, MakeInprocTransport(shared, rank));
-    const std::pair<GroupKind, std::unique_ptr<Communicator>*> groups[] = {{GroupKind::kStage, &w.all}, {GroupKind::kDpCp, &w.batch}, {GroupKind::kEp, &w.ep}, {GroupKind::kEdp, &w.edp}};
-    for (const auto& [kind, out] : groups) {
-      const auto members = mesh.Group(kind, rank);
-      MOE_ASSIGN_OR_RETURN(*out, w.transport->CreateGroup(mesh.GroupId(kind, rank), members));
-    }
+    std::vector<int64_t> everyone(world);
+    std::iota(everyone.begin(), everyone.end(), 0);
+    MOE_ASSIGN_OR_RETURN(w.all, w.transport->CreateGroup(int64_t{1} << 40, everyone));
     ModelContext context;
     context.device = w.device.get();
     context.modules = w.modules.get();
     context.world = w.all.get();
-    context.batch = w.batch.get();
-    context.ep = w.ep.get();
-    context.edp = w.edp.get();
-    context.dp_rank = mesh.coordinate(rank, Axis::kDp);
-    context.dp_size = mesh.size(Axis::kDp);
+    for (GroupKind kind : kGroupKinds) {
+      std::unique_ptr<Communicator>& group = w.groups[static_cast<size_t>(kind)];
+      MOE_ASSIGN_OR_RETURN(group, w.transport->CreateGroup(mesh.GroupId(kind, rank), mesh.Group(kind, rank)));
+      if (wrap) group = wrap(kind, std::move(group));
+      context.ranks.Set(kind, group.get());
+    }
     MOE_ASSIGN_OR_RETURN(w.model, Model::Make(c, context));
     const absl::Status done = f(&w);
-    if (!done.ok() && !IsAgreed(done, world)) return done;
+    if (!done.ok() && !IsAgreed(done, world)) {
+      w.transport->Abort(done);   // nobody shall wait for this rank
+      return done;
+    }
     const absl::Status left = w.transport->Shutdown();
     return done.ok() ? left : done;
   };
@@ -65,6 +71,12 @@ inline absl::Status RunWorld(const config::Config& c, int64_t world, int64_t ep,
   for (std::thread& t : threads) t.join();
   for (const absl::Status& s : results) MOE_RETURN_IF_ERROR(s);
   return absl::OkStatus();
+}
+
+// The same with an expert-parallel size.
+inline absl::Status RunWorld(config::Config c, int64_t world, int64_t ep, const DeviceMaker& make_device, const std::function<absl::Status(RankWorld*)>& f) {
+  c.mutable_mesh()->set_ep(static_cast<int32_t>(ep));
+  return RunWorld(c, world, make_device, f);
 }
 
 }  // namespace moe
