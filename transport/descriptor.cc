@@ -4,17 +4,17 @@
 
 namespace moe {
 
-const char* Name(OpKind kind) {
+const char* Name(MessageKind kind) {
   switch (kind) {
-    case OpKind::kNone: return "nothing";
-    case OpKind::kAllToAllV: return "all_to_all_v";
-    case OpKind::kAllReduce: return "all_reduce";
-    case OpKind::kAllGather: return "all_gather";
-    case OpKind::kReduceScatter: return "reduce_scatter";
-    case OpKind::kBroadcast: return "broadcast";
-    case OpKind::kBarrier: return "barrier";
-    case OpKind::kSend: return "send";
-    case OpKind::kRecv: return "recv";
+    case MessageKind::kNone: return "nothing";
+    case MessageKind::kAllToAllV: return "all_to_all_v";
+    case MessageKind::kAllReduce: return "all_reduce";
+    case MessageKind::kAllGather: return "all_gather";
+    case MessageKind::kReduceScatter: return "reduce_scatter";
+    case MessageKind::kBroadcast: return "broadcast";
+    case MessageKind::kBarrier: return "barrier";
+    case MessageKind::kSend: return "send";
+    case MessageKind::kRecv: return "recv";
   }
   return "?";
 }
@@ -29,13 +29,13 @@ bool Agree(const Descriptor& a, const Descriptor& b) {
 
 std::string ToString(const Descriptor& d) {
   switch (d.kind) {
-    case OpKind::kAllToAllV: return absl::StrCat(Name(d.kind), "(counts_agreed ", d.counts_agreed ? "true)" : "false)");
-    case OpKind::kAllReduce:
-    case OpKind::kReduceScatter:
+    case MessageKind::kAllToAllV: return absl::StrCat(Name(d.kind), "(counts_agreed ", d.counts_agreed ? "true)" : "false)");
+    case MessageKind::kAllReduce:
+    case MessageKind::kReduceScatter:
       return absl::StrCat(Name(d.kind), "(count ", d.count, ", ", Name(static_cast<DType>(d.dtype)), ", ",
                           Name(static_cast<ReduceOp>(d.reduce)), ")");
-    case OpKind::kBroadcast: return absl::StrCat(Name(d.kind), "(bytes ", d.count, ", root ", d.root, ")");
-    case OpKind::kBarrier: return Name(d.kind);
+    case MessageKind::kBroadcast: return absl::StrCat(Name(d.kind), "(bytes ", d.count, ", root ", d.root, ")");
+    case MessageKind::kBarrier: return Name(d.kind);
     default: return absl::StrCat(Name(d.kind), "(bytes ", d.count, ")");
   }
 }

@@ -54,9 +54,9 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Make(const config::Config& config,
 
 bool Model::NeedsRoutingSums() const { return num_moe_layers() > 0 && config_.gate().aux_loss() != "none" && config_.gate().aux_loss_coef() > 0; }
 
-bool Model::Owns(ParamKind kind) const {
+GroupKind Model::CopiesOf(ParamKind kind) {
   constexpr GroupKind copies[kNumParamKinds] = {GroupKind::kDpCp, GroupKind::kStage, GroupKind::kEdp};
-  return context_.ranks.index(copies[static_cast<int>(kind)]) == 0;
+  return copies[static_cast<int>(kind)];
 }
 
 absl::Status Model::CheckBatch(const Batch& b, bool needs_labels) const {
@@ -169,8 +169,8 @@ absl::Status Model::ReduceRouting(const Agreed& agreed, StepWork* work) {
   return absl::OkStatus();
 }
 
-absl::Status Model::ReduceGradients(ParamKind kind, GroupKind group) {
-  return AllReduceView(context_.ranks.group(group), store_->flat_grad(kind), absl::StrCat("sum of ", Name(kind), " gradients").c_str());
+absl::Status Model::ReduceGradients(ParamKind kind) {
+  return AllReduceView(context_.ranks.group(CopiesOf(kind)), store_->flat_grad(kind), absl::StrCat("sum of ", Name(kind), " gradients").c_str());
 }
 
 absl::Status Model::ReduceTied() {
@@ -191,9 +191,9 @@ absl::Status Model::Execute(const Op& op, const Agreed& agreed, StepWork* work) 
   switch (op.kind) {
     case OpKind::kBegin: return absl::OkStatus();   // done: it chose the program
     case OpKind::kReduceRouting: return ReduceRouting(agreed, work);
-    case OpKind::kReduceDense: return ReduceGradients(ParamKind::kDense, GroupKind::kDpCp);
-    case OpKind::kReduceReplicated: return ReduceGradients(ParamKind::kReplicated, GroupKind::kStage);
-    case OpKind::kReduceExpert: return ReduceGradients(ParamKind::kExpert, GroupKind::kEdp);
+    case OpKind::kReduceDense: return ReduceGradients(ParamKind::kDense);
+    case OpKind::kReduceReplicated: return ReduceGradients(ParamKind::kReplicated);
+    case OpKind::kReduceExpert: return ReduceGradients(ParamKind::kExpert);
     case OpKind::kReduceTied: return ReduceTied();
     case OpKind::kReduceMetrics: return SumOverBatch(&work->nll, 1);
     case OpKind::kReduceNorm:

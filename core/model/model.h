@@ -41,6 +41,9 @@ class Model {
   // Batches below are the sequences of this rank's data-parallel coordinate: the same on all ranks that share it.
   // Collective over the ranks. Sets gradients (summed over the ranks) and everything in stats but grad_norm and lr.
   absl::Status ForwardBackward(const Batch& batch, StepStats* stats);
+  // Collective over the ranks that hold copies of this rank's parameters of a kind: sums their gradients. ForwardBackward does it
+  // for all kinds.
+  absl::Status ReduceGradients(ParamKind kind);
   // Collective. Clips, updates, advances the step. Sets step, grad_norm and lr.
   absl::Status OptimizerStep(StepStats* stats);
   // Collective. Sums over all ranks.
@@ -81,11 +84,11 @@ class Model {
   // One op of a step up to its metrics.
   absl::Status Execute(const Op& op, const Agreed& agreed, StepWork* work);
   absl::Status ReduceRouting(const Agreed& agreed, StepWork* work);
-  absl::Status ReduceGradients(ParamKind kind, GroupKind group);
   absl::Status ReduceTied();
   // Sums over the ranks that split the batch, then over the stages.
   absl::Status SumOverBatch(double* values, int64_t n);
-  bool Owns(ParamKind kind) const;
+  static GroupKind CopiesOf(ParamKind kind);   // the ranks that hold the same parameters of a kind
+  bool Owns(ParamKind kind) const { return context_.ranks.index(CopiesOf(kind)) == 0; }
   // Host logits of all positions (`last_only` false), or of the last one of each sequence: [batch, seq or 1, vocab], on every rank
   // that shares the batch.
   absl::Status HostLogits(const Batch& b, bool last_only, std::vector<char>* out);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <numeric>
 
 #include "absl/strings/str_replace.h"
 #include "core/checkpoint/safetensors.h"
@@ -145,10 +146,10 @@ TEST_P(MixtralTest, LogitsAndRouting) {
   const auto modules = MakeDefaultRegistry();
   const config::Config c = TinyMixtral(f64());
   const auto placement = Placement::Make(1, {0, 0, 0, 0});
-  auto transformer = Transformer::Make(c, *placement, MoeGroups(), *modules);
-  ASSERT_TRUE(transformer.ok());
+  auto chunk = ModelChunk::Make(c, *PlaceLayers(c, 1)->begin(), *placement, Parallel(), *modules);
+  ASSERT_TRUE(chunk.ok());
   ParamStore store(device.get(), f64() ? DType::kF64 : DType::kF32);
-  ASSERT_TRUE((*transformer)->DeclareParams(&store).ok());
+  ASSERT_TRUE((*chunk)->DeclareParams(&store, nullptr).ok());
   ASSERT_TRUE(store.Materialize(1).ok());
   for (Param& p : store.params())
     for (const ParamPiece& q : p.pieces) ASSERT_TRUE(SetPiece(PieceView(p.value, q), *g.weights->ReadDoubles(HfName(q.name))).ok());
@@ -156,13 +157,17 @@ TEST_P(MixtralTest, LogitsAndRouting) {
   ModuleContext ctx;
   ctx.device = device.get();
   ctx.arena = &arena;
-  Transformer::Pass pass;
+  ModelChunk::Pass pass;
+  RotaryCache rotary(device.get(), store.dtype(), c);
   RoutingSums sums(2, 4);
   const Text text = GoldenText(g, "", 0);
-  ASSERT_TRUE((*transformer)->Forward(ctx, text.ids.data(), kBatch, kSeq, true, &pass, &sums).ok());
-  auto logits = arena.Make(store.dtype(), {kBatch * kSeq, kVocab});
-  ASSERT_TRUE((*transformer)->Logits(ctx, pass.final_TD, *logits).ok());
-  EXPECT_LT(Error(Doubles(*logits), *g.data->ReadDoubles("logits")), Pick(1e-7, 1e-5));
+  pass.layout = TokenLayout(text.Part(0, kBatch), Parallel());
+  ASSERT_TRUE((*chunk)->Forward(ctx, &rotary, true, &pass, &sums).ok());
+  std::vector<int32_t> rows(kBatch * kSeq);
+  std::iota(rows.begin(), rows.end(), 0);
+  TensorView logits;
+  ASSERT_TRUE((*chunk)->Logits(ctx, pass, rows, &logits).ok());
+  EXPECT_LT(Error(Doubles(logits), *g.data->ReadDoubles("logits")), Pick(1e-7, 1e-5));
   for (int n = 0; n < 2; ++n) {
     const Routing& r = pass.layers[n].moe.routing;
     const std::string router = absl::StrCat("router.", n, ".");
