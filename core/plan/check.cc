@@ -18,13 +18,9 @@ std::vector<int64_t> FindWaiting(const Rendezvous& run, const Classes& classes, 
   std::vector<int64_t> ranks;
   for (const auto& [rank, program] : world.own) ranks.push_back(rank);
   for (int64_t c = 0; c < classes.count(); ++c) ranks.push_back(classes.first_rank(c));
-  const auto waits = [&](int64_t a, int64_t b) {
-    const std::vector<int64_t> all = run.WaitsFor(a, static_cast<size_t>(world.mesh.world_size()));
-    return std::binary_search(all.begin(), all.end(), b);
-  };
   for (int64_t a : ranks)
     for (int64_t b : run.WaitsFor(a, kMost))
-      if (waits(b, a)) return {std::min(a, b), std::max(a, b)};
+      if (run.Waits(b, a)) return {std::min(a, b), std::max(a, b)};
   for (int64_t a : ranks)
     for (int64_t b : run.WaitsFor(a, kMost))
       if (run.Ended(b)) return {a, b};

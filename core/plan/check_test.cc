@@ -251,6 +251,24 @@ TEST(Mistakes, FoundInEveryLayout) {
   for (int64_t n : found) EXPECT_GT(n, 50);
 }
 
+// Every rank simulated by itself comes to the same end as classes of ranks.
+TEST(Check, ClassesAgreeWithSingleRanks) {
+  for (Layout l : Factorisations(8)) {
+    l.micro_batches = 3;
+    for (int mistake = -1; mistake < 5; ++mistake) {
+      World w = Make(l);
+      if (mistake >= 0 && !SeedMistake(kMistakes[mistake], &w).ok()) continue;
+      const Verdict classes = Check(w);
+      for (int64_t r = 0; r < 8; ++r)
+        if (w.own.count(r) == 0) w.own[r] = w.ProgramOf(r);
+      const Verdict ranks = Check(w);
+      EXPECT_EQ(ranks.classes, 8);
+      EXPECT_EQ(classes.free, ranks.free) << Text(l) << "\n" << classes.text << "\n" << ranks.text;
+      EXPECT_EQ(classes.first_rank >= 0, ranks.first_rank >= 0) << Text(l) << "\n" << classes.text << "\n" << ranks.text;
+    }
+  }
+}
+
 TEST(Check, MessageWithoutReceiver) {
   Layout l;
   l.pp = 2, l.sums = false;

@@ -138,6 +138,14 @@ std::vector<int64_t> Rendezvous::WaitsFor(int64_t rank, size_t most) const {
   return out;
 }
 
+bool Rendezvous::Waits(int64_t rank, int64_t other) const {
+  const State &mine = state_[classes_.of(rank)], &theirs = state_[classes_.of(other)];
+  if (Ended(mine)) return false;
+  if (InExchange(rank)) return OpenTransfer(rank, other) != nullptr;
+  const GroupKind kind = CollectiveAt(mine).group;
+  return classes_.group_id(kind, rank) == classes_.group_id(kind, other) && &mine != &theirs && !SameCollective(mine, theirs);
+}
+
 std::string Words(const Op& op) {
   if (op.micro < 0) return Name(op.kind);
   return absl::StrCat(Name(op.kind), " of micro-batch ", op.micro, op.chunk >= 0 ? absl::StrCat(" in virtual stage ", op.chunk) : "");

@@ -26,6 +26,7 @@ class Rendezvous {
   bool Ended(int64_t rank) const;
   // Ranks that it waits for now; at most `most` (the smallest ones).
   std::vector<int64_t> WaitsFor(int64_t rank, size_t most) const;
+  bool Waits(int64_t rank, int64_t other) const;
   // What it is at: "all-gather \"counts\" of layer 1 in forward of micro-batch 0 on ep group [0,1]".
   std::string Where(int64_t rank) const;
   // The message or collective in which `rank` waits for `other`, as rank says it; and whether `other` has it still ahead.
