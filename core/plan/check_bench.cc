@@ -41,10 +41,11 @@ absl::Status Measure(const Layout& l, const Mistake* seeded) {
 absl::Status All() {
   const Layout layouts[] = {{100, 4, 1, 1, 1, 25}, {1000, 4, 2, 1, 1, 50}, {10000, 8, 2, 1, 1, 50}, {100000, 16, 2, 1, 1, 50}};
   for (const Layout& l : layouts) MOE_RETURN_IF_ERROR(Measure(l, nullptr));
-  // One rank that deviates splits the classes, most where the groups of the two maps do not nest.
+  // One rank that deviates splits the classes: a little, more, and nearly to single ranks (tp 2 against etp 5).
   for (Mistake m : kMistakes) {
     MOE_RETURN_IF_ERROR(Measure(layouts[3], &m));
     MOE_RETURN_IF_ERROR(Measure({100000, 16, 5, 5, 2, 125}, &m));
+    MOE_RETURN_IF_ERROR(Measure({100000, 16, 2, 1, 5, 125}, &m));
   }
   return absl::OkStatus();
 }

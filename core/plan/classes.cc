@@ -1,7 +1,6 @@
 #include "core/plan/classes.h"
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 
 namespace moe {
@@ -67,23 +66,23 @@ bool Classes::Refine(const World& world) {
 }
 
 void Classes::Describe(const World& world) {
-  with_.resize(count());
   at_stage_.assign(count(), std::vector<int64_t>(world.mesh.size(Axis::kPp), -1));
   for (GroupKind kind : kGroupKinds) {
-    std::unordered_map<int32_t, int64_t> seen;   // group -> class that has been asked
+    // A class is with the same others in all its groups, and they with it: sets of classes, none of which overlap.
+    std::vector<int64_t>& least = least_[static_cast<size_t>(kind)];
+    least.assign(count(), -1);
+    with_[static_cast<size_t>(kind)].resize(count());
     for (int64_t c = 0; c < count(); ++c) {
-      std::vector<int64_t>& with = with_[c][static_cast<size_t>(kind)];
-      const auto [it, is_new] = seen.emplace(id_[static_cast<size_t>(kind)][first_[c]], c);
-      if (is_new) {
-        for (int64_t r : world.Group(kind, first_[c])) with.push_back(class_[r]);
-        std::sort(with.begin(), with.end());
-        with.erase(std::unique(with.begin(), with.end()), with.end());
-      } else {
-        with = with_[it->second][static_cast<size_t>(kind)];
-      }
-      if (kind != GroupKind::kPp) continue;
-      for (int64_t other : with) at_stage_[c][world.mesh.coordinate(first_[other], Axis::kPp)] = other;
+      if (least[c] >= 0) continue;
+      std::vector<int64_t>& with = with_[static_cast<size_t>(kind)][c];
+      for (int64_t r : world.Group(kind, first_[c])) with.push_back(class_[r]);
+      std::sort(with.begin(), with.end());
+      with.erase(std::unique(with.begin(), with.end()), with.end());
+      for (int64_t other : with) least[other] = c;
     }
+    if (kind != GroupKind::kPp) continue;
+    for (int64_t c = 0; c < count(); ++c)
+      for (int64_t other : with(c, kind)) at_stage_[c][world.mesh.coordinate(first_[other], Axis::kPp)] = other;
   }
 }
 

@@ -20,7 +20,9 @@ class Classes {
   int64_t of(int64_t rank) const { return class_[rank]; }
   int64_t first_rank(int64_t c) const { return first_[c]; }   // the smallest of the class
   // Classes of the ranks in the group of this kind that a rank of the class is in, ascending.
-  const std::vector<int64_t>& with(int64_t c, GroupKind kind) const { return with_[c][static_cast<size_t>(kind)]; }
+  const std::vector<int64_t>& with(int64_t c, GroupKind kind) const { return with_[static_cast<size_t>(kind)][least(c, kind)]; }
+  // The first of those: the same for all of them.
+  int64_t least(int64_t c, GroupKind kind) const { return least_[static_cast<size_t>(kind)][c]; }
   // The class at stage `stage` of a rank's pipeline group; -1: none.
   int64_t at_stage(int64_t c, int64_t stage) const { return stage >= 0 && stage < static_cast<int64_t>(at_stage_[c].size()) ? at_stage_[c][stage] : -1; }
   // The same for two ranks if and only if they are in one group of this kind.
@@ -33,7 +35,8 @@ class Classes {
 
   std::vector<int64_t> class_, first_;
   std::array<std::vector<int32_t>, kGroupKinds.size()> id_;
-  std::vector<std::array<std::vector<int64_t>, kGroupKinds.size()>> with_;
+  std::array<std::vector<int64_t>, kGroupKinds.size()> least_;
+  std::array<std::vector<std::vector<int64_t>>, kGroupKinds.size()> with_;   // of the least
   std::vector<std::vector<int64_t>> at_stage_;
 };
 

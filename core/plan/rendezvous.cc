@@ -17,6 +17,7 @@ bool Matches(const Transfer& a, const Transfer& b) { return a.send != b.send && 
 }  // namespace
 
 Rendezvous::Rendezvous(const World& world, const Classes& classes) : world_(world), classes_(classes), state_(classes.count()) {
+  for (std::vector<Meeting>& m : meeting_) m.resize(classes.count());
   std::map<std::pair<int64_t, GroupSizes>, std::shared_ptr<const RankProgram>> programs;   // of a stage for sizes of groups
   for (int64_t c = 0; c < classes.count(); ++c) {
     const int64_t rank = classes.first_rank(c);
@@ -38,10 +39,10 @@ bool Rendezvous::SameCollective(const State& a, const State& b) const {
 
 void Rendezvous::Next(State* s) {
   ++operations_;
+  s->posted = false;
   if (++s->index < At(*s).collectives->size() && At(*s).op.kind != OpKind::kExchange) return;
   ++s->op;
   s->index = 0;
-  s->posted = false;
 }
 
 // True when the exchange is over.
@@ -67,6 +68,25 @@ bool Rendezvous::Post(int64_t c) {
   return s.pending == 0;
 }
 
+// True when all are there: they go on.
+bool Rendezvous::Arrive(int64_t c) {
+  State& s = state_[c];
+  if (s.posted) return false;
+  s.posted = true;
+  const GroupKind kind = CollectiveAt(s).group;
+  Meeting& m = meeting_[static_cast<size_t>(kind)][classes_.least(c, kind)];
+  if (m.there == 0) m.first = c;
+  if (!SameCollective(s, state_[m.first])) return false;   // for ever
+  const std::vector<int64_t>& with = classes_.with(c, kind);
+  if (++m.there < static_cast<int64_t>(with.size())) return false;
+  m.there = 0;
+  for (int64_t other : with) {
+    Next(&state_[other]);
+    if (other != c) ready_.push_back(other);
+  }
+  return true;
+}
+
 void Rendezvous::Walk(int64_t c) {
   State& s = state_[c];
   while (!Ended(s)) {
@@ -77,13 +97,7 @@ void Rendezvous::Walk(int64_t c) {
     } else if (at.collectives->empty()) {
       Next(&s);
     } else {
-      const std::vector<int64_t>& with = classes_.with(c, CollectiveAt(s).group);
-      for (int64_t other : with)
-        if (other != c && !SameCollective(s, state_[other])) return;
-      for (int64_t other : with) {
-        Next(&state_[other]);
-        if (other != c) ready_.push_back(other);
-      }
+      if (!Arrive(c)) return;
     }
   }
 }

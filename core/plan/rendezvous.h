@@ -38,7 +38,7 @@ class Rendezvous {
   struct State {
     std::shared_ptr<const RankProgram> program;
     size_t op = 0, index = 0;                // of the collective in the op
-    bool posted = false;                     // the exchange
+    bool posted = false;                     // what it is at: its messages, or that it has come to the collective
     int64_t pending = 0;                     // its messages that wait
     std::map<std::array<int64_t, 4>, int64_t> open;   // posted messages that wait
   };
@@ -49,6 +49,7 @@ class Rendezvous {
   bool SameCollective(const State& a, const State& b) const;
   void Walk(int64_t c);
   bool Post(int64_t c);
+  bool Arrive(int64_t c);
   void Next(State* s);
   int64_t PeerRank(int64_t rank, int64_t stage) const;
   const Transfer* OpenTransfer(int64_t rank, int64_t other) const;
@@ -56,6 +57,9 @@ class Rendezvous {
   const World& world_;
   const Classes& classes_;
   std::vector<State> state_;   // by class
+  // Classes that have come to a collective, by kind and the least class of those in the group. The first one says which.
+  struct Meeting { int64_t first = -1, there = 0; };
+  std::array<std::vector<Meeting>, kGroupKinds.size()> meeting_;
   std::deque<int64_t> ready_;
   int64_t operations_ = 0;
 };
