@@ -45,7 +45,8 @@ struct Transfer {
   int64_t peer = 0;       // stage at the other end
   bool operator==(const Transfer& o) const { return send == o.send && gradient == o.gradient && boundary == o.boundary && micro == o.micro && peer == o.peer; }
 };
-// The same on both ends, distinct for all messages of a step.
+// The same on both ends, distinct for all messages of a step; those of kRoute have the tags of the forwards, from which
+// kReduceRouting, that all stages pass together, keeps them apart.
 uint32_t Tag(const Transfer& t, int64_t micro_batches, int64_t virtual_stages_in_all);
 
 struct Op {
