@@ -24,11 +24,8 @@ struct Part {
 
 class Rank {
  public:
-  Rank(const LayerCase& c, const Machine& machine, int64_t first, int64_t tokens, Communicator* batch, Communicator* ep)
-      : c_(c), dtype_(machine.dtype), first_(first), tokens_(tokens) {
-    groups_.batch = batch;
-    groups_.ep = ep;
-  }
+  Rank(const LayerCase& c, const Machine& machine, int64_t first, int64_t tokens, const MoeGroups& groups)
+      : c_(c), dtype_(machine.dtype), first_(first), tokens_(tokens), groups_(groups) {}
 
   absl::StatusOr<Part> Run(const Machine& machine, const Placement& placement) {
     MOE_ASSIGN_OR_RETURN(device_, machine.make());
@@ -71,19 +68,28 @@ class Rank {
     MOE_RETURN_IF_ERROR(Put(device_.get(), rows, t));
     return t;
   }
-  // The golden tensor that a piece is a part of, and where the part starts.
-  std::pair<std::string, int64_t> Golden(const ParamPiece& q) const {
-    if (q.name == "moe.gate.weight") return {"router_ED", 0};
-    const std::string rest = q.name.substr(std::string("moe.experts.").size());
-    const int64_t expert = std::stoll(rest);
-    const std::string w = rest.substr(rest.find('.') + 1, 2);
-    return {w + (w == "w2" ? "_EDF" : "_EFD"), expert * q.size()};
+  // The golden tensor that a piece is a part of, and where in it each of the piece's elements is.
+  std::pair<std::string, std::vector<int64_t>> Golden(const ParamPiece& q) const {
+    std::string name = "router_ED";
+    int64_t first = 0;
+    if (q.name != "moe.gate.weight") {
+      const std::string rest = q.name.substr(std::string("moe.experts.").size());
+      const std::string w = rest.substr(rest.find('.') + 1, 2);
+      name = w + (w == "w2" ? "_EDF" : "_EFD");
+      first = std::stoll(rest) * q.global_shape[0] * q.global_shape[1];
+    }
+    std::vector<int64_t> at;
+    for (int64_t row = 0; row < q.shape[0]; ++row)
+      for (int64_t column = 0; column < q.shape[1]; ++column) at.push_back(first + (q.begin[0] + row) * q.global_shape[1] + q.begin[1] + column);
+    return {name, at};
   }
   absl::Status SetParameters() {
     for (Param& p : store_->params()) {
       for (const ParamPiece& q : p.pieces) {
         const auto [name, at] = Golden(q);
-        MOE_RETURN_IF_ERROR(Put(device_.get(), Rows(c_.real.at(name), at, q.size(), 1), PieceView(p.value, q)));
+        std::vector<double> values;
+        for (int64_t i : at) values.push_back(c_.real.at(name)[i]);
+        MOE_RETURN_IF_ERROR(Put(device_.get(), values, PieceView(p.value, q)));
       }
     }
     return absl::OkStatus();
@@ -134,7 +140,7 @@ class Rank {
         std::vector<double>& sum = part_.sums[prefix + name];
         sum.resize(c_.real.at(name).size(), 0.0);
         MOE_ASSIGN_OR_RETURN(const std::vector<double> g, ToHostDoubles(device_.get(), PieceView(p.grad, q)));
-        for (size_t i = 0; i < g.size(); ++i) sum[at + i] += g[i];
+        for (size_t i = 0; i < g.size(); ++i) sum[at[i]] += g[i];
       }
     }
     return absl::OkStatus();
@@ -143,7 +149,7 @@ class Rank {
   const LayerCase& c_;
   const DType dtype_;
   const int64_t first_, tokens_;
-  MoeGroups groups_;
+  const MoeGroups groups_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<ParamStore> store_;
@@ -153,6 +159,7 @@ class Rank {
 };
 
 absl::StatusOr<Placement> Place(const LayerCase& c, const Layout& layout, int64_t ranks) {
+  ranks /= layout.etp;
   if (layout.experts == ExpertsOn::kBlocks) {
     MOE_ASSIGN_OR_RETURN(const auto partition, MakeDefaultRegistry()->MakePartition(config::PartitionConfig()));
     return partition->Place(c.E, ranks);
@@ -169,11 +176,23 @@ absl::StatusOr<Part> RunRank(const LayerCase& c, const Machine& machine, const L
   std::vector<int64_t> all(ranks);
   std::iota(all.begin(), all.end(), 0);
   MOE_ASSIGN_OR_RETURN(const auto batch, transport->CreateGroup(1, all));
-  std::unique_ptr<Communicator> ep;
-  if (layout.experts != ExpertsOn::kEveryRank) {
-    MOE_ASSIGN_OR_RETURN(ep, transport->CreateGroup(2, all));
+  std::unique_ptr<Communicator> ep, etp;
+  MoeGroups groups;
+  groups.batch = batch.get();
+  std::vector<int64_t> same_experts, same_share;
+  for (int64_t r : all) {
+    if (r / layout.etp == rank / layout.etp) same_experts.push_back(r);
+    if (r % layout.etp == rank % layout.etp) same_share.push_back(r);
   }
-  absl::StatusOr<Part> part = Rank(c, machine, first, layout.tokens[rank], batch.get(), ep.get()).Run(machine, placement);
+  if (layout.etp > 1) {
+    MOE_ASSIGN_OR_RETURN(etp, transport->CreateGroup(100 + same_experts[0], same_experts));
+    groups.etp = etp.get();
+  }
+  if (layout.experts != ExpertsOn::kEveryRank) {
+    MOE_ASSIGN_OR_RETURN(ep, transport->CreateGroup(2 + same_share[0], same_share));
+    groups.ep = ep.get();
+  }
+  absl::StatusOr<Part> part = Rank(c, machine, first, layout.tokens[rank], groups).Run(machine, placement);
   if (!part.ok()) {
     transport->Abort(part.status());   // the others must not wait
     return part;
@@ -189,7 +208,7 @@ absl::StatusOr<LayerResult> RunLayer(const LayerCase& c, const Machine& machine,
   std::vector<absl::StatusOr<Part>> parts(ranks, absl::UnknownError("not run"));
   MOE_ASSIGN_OR_RETURN(const Placement placement, Place(c, layout, ranks));
   if (layout.tokens.empty()) {
-    parts[0] = Rank(c, machine, 0, c.T, nullptr, nullptr).Run(machine, placement);
+    parts[0] = Rank(c, machine, 0, c.T, MoeGroups()).Run(machine, placement);
   } else {
     const auto world = std::make_shared<InprocWorld>(ranks);
     std::vector<std::thread> threads;

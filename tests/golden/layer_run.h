@@ -21,6 +21,7 @@ struct Layout {
   std::string name;
   std::vector<int64_t> tokens;   // of each rank; empty: one rank has all
   ExpertsOn experts = ExpertsOn::kEveryRank;
+  int64_t etp = 1;               // so many neighbours share the inner width of each expert; `experts` speaks of such groups
 };
 
 struct LayerResult {

@@ -1,5 +1,5 @@
 // The whole MoE layer against tests/golden/layer: outputs, routing, losses and every gradient, on one rank and on several
-// that share tokens (unevenly, some have none) and experts.
+// that share tokens (unevenly, some have none), experts and their inner width.
 #include <iostream>
 
 #include "gtest/gtest.h"
@@ -20,6 +20,8 @@ std::vector<Layout> Layouts(const LayerCase& c) {
   out.push_back({"one rank", {}});
   out.push_back({"two ranks, all tokens on the second", {0, c.T}, ExpertsOn::kBlocks});
   out.push_back({"eight ranks", {1, 0, 5, 2, 0, 0, c.T - 9, 1}, ExpertsOn::kBlocks});
+  out.push_back({"eight ranks, two share an expert", {1, 0, 5, 2, 0, 0, c.T - 9, 1}, ExpertsOn::kBlocks, 2});
+  out.push_back({"five ranks share every expert", {1, 0, c.T - 9, 6, 2}, ExpertsOn::kEveryRank, 5});
   return out;
 }
 
