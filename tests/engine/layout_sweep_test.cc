@@ -42,6 +42,7 @@ config::Config On(config::Config c, const Layout& l, const std::string& kind, in
   // More virtual stages than layers: some have none.
   const int64_t virtual_stages = l.pp * (kind == "interleaved" && l.pp > 1 ? 2 : 1);
   if (virtual_stages == 8) c.mutable_pipeline()->set_stage_layers(l.pp == 8 ? "1,0,0,1,0,1,1,0" : "0,1,1,0,0,1,0,1");
+  if (virtual_stages == 16) c.mutable_pipeline()->set_stage_layers("0,0,1,0,0,0,0,1,1,0,0,0,0,0,1,0");
   return c;
 }
 
@@ -53,7 +54,7 @@ TEST_P(SweepTest, SameNumbers) {
     const bool adamw = std::string(optimizer) == "adamw";
     config::Config c = SweepConfig();
     c.mutable_optimizer()->set_kind(optimizer);
-    if (adamw) c.mutable_optimizer()->set_lr(0.01);
+    if (adamw) c.mutable_optimizer()->set_lr(0.001);
     static std::map<std::string, Trained> references;
     if (references.count(optimizer) == 0) {
       const auto reference = TrainOn(On(c, Layout{}, "1f1b", 0), 1, OneThread, kSteps);

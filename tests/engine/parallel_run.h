@@ -24,6 +24,7 @@ inline config::Config SweepConfig() {
   m->set_num_global_experts(8);
   m->set_top_k(2);
   m->set_d_hidden(16);
+  m->set_init_std(0.1);
   c.mutable_train()->set_seq_len(16);
   c.mutable_train()->set_global_batch(8);
   c.mutable_gate()->set_aux_loss_coef(0.1);
