@@ -23,7 +23,7 @@ absl::Status Model::HostLogits(const Batch& b, bool last_only, std::vector<char>
   const int64_t V = config_.model().vocab_size(), element = SizeOf(store_->dtype()), tp = ranks.tp(), cp = ranks.cp(), P = ranks.stages();
   StepWork work = WorkOf(b, agreed);
   std::vector<char> mine;   // [wanted rows of all micro-batches, this rank's columns]
-  work.head = [&](const ModuleContext& ctx, ModelChunk* chunk, const ModelChunk::Pass& pass, int64_t) -> absl::Status {
+  work.head = [&](const ModuleContext& ctx, StageChunk* chunk, const ChunkPass& pass, int64_t) -> absl::Status {
     std::vector<int32_t> rows;
     for (const auto& p : Wanted(pass.layout, ranks.cp_rank(), last_only, b.seq)) rows.push_back(static_cast<int32_t>(p.row));
     TensorView logits;

@@ -6,6 +6,7 @@
 #include "core/base/random.h"
 #include "core/comm/agree.h"
 #include "core/device/host_copy.h"
+#include "core/model/model_chunk.h"
 
 namespace moe {
 namespace {
@@ -34,13 +35,15 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Make(const config::Config& config,
   m->shape_.schedule.virtual_stages = VirtualStages(config, ranks.stages());
   m->shape_.needs_routing_sums = m->NeedsRoutingSums();
   m->shape_.tied_embeddings = config.model().tie_embeddings();
+  m->store_ = std::make_unique<ParamStore>(context.device, ModelDType(config));
+  const ModelChunk* first = nullptr;   // of the model, where it is on this stage
   for (const Chunk& place : places) {
     if (place.stage != ranks.stage()) continue;
     MOE_ASSIGN_OR_RETURN(auto chunk, ModelChunk::Make(config, place, placement, ranks, *context.modules));
+    MOE_RETURN_IF_ERROR(chunk->DeclareParams(m->store_.get(), first));
+    if (place.embedding) first = chunk.get();
     m->chunks_.push_back(std::move(chunk));
   }
-  m->store_ = std::make_unique<ParamStore>(context.device, ModelDType(config));
-  for (const auto& chunk : m->chunks_) MOE_RETURN_IF_ERROR(chunk->DeclareParams(m->store_.get(), ranks.stage() == 0 ? m->chunks_.front().get() : nullptr));
   MOE_RETURN_IF_ERROR(m->store_->Materialize(config.seed()));
   MOE_ASSIGN_OR_RETURN(m->optimizer_, Optimizer::Make(config.optimizer(), config.steps(), m->store_.get()));
   m->rotary_ = std::make_unique<RotaryCache>(context.device, ModelDType(config), config);

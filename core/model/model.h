@@ -97,7 +97,7 @@ class Model {
   config::Config config_;
   ModelContext context_;
   std::unique_ptr<ParamStore> store_;
-  std::vector<std::unique_ptr<ModelChunk>> chunks_;
+  std::vector<std::unique_ptr<StageChunk>> chunks_;
   std::unique_ptr<RotaryCache> rotary_;
   std::unique_ptr<StageRunner> runner_;
   std::unique_ptr<Optimizer> optimizer_;

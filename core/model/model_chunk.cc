@@ -33,7 +33,7 @@ absl::Status ModelChunk::DeclareParams(ParamStore* store, const ModelChunk* firs
   return absl::OkStatus();
 }
 
-absl::Status ModelChunk::Forward(const ModuleContext& ctx, RotaryCache* rotary, bool keep, Pass* pass, RoutingSums* sums) {
+absl::Status ModelChunk::Forward(const ModuleContext& ctx, RotaryCache* rotary, bool keep, ChunkPass* pass, RoutingSums* sums) {
   Device* d = ctx.device;
   const TokenLayout& l = pass->layout;
   const std::vector<int64_t> shape = {l.share_rows(), d_model()};
@@ -75,16 +75,16 @@ absl::Status ModelChunk::Forward(const ModuleContext& ctx, RotaryCache* rotary, 
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> ModelChunk::Loss(const ModuleContext& ctx, bool backward, double grad_scale, Pass* pass) {
+absl::StatusOr<double> ModelChunk::Loss(const ModuleContext& ctx, bool backward, double grad_scale, ChunkPass* pass) {
   pass->dy_TD = pass->y_TD;
   return head_->Loss(ctx, pass->layout, backward, grad_scale, pass->y_TD);
 }
 
-absl::Status ModelChunk::Logits(const ModuleContext& ctx, const Pass& pass, const std::vector<int32_t>& wanted, TensorView* logits) {
+absl::Status ModelChunk::Logits(const ModuleContext& ctx, const ChunkPass& pass, const std::vector<int32_t>& wanted, TensorView* logits) {
   return head_->Logits(ctx, pass.layout, pass.y_TD, wanted, logits);
 }
 
-absl::Status ModelChunk::Backward(const ModuleContext& given, bool split, In aux_LE, double z_coef, Pass* pass) {
+absl::Status ModelChunk::Backward(const ModuleContext& given, bool split, In aux_LE, double z_coef, ChunkPass* pass) {
   Device* d = given.device;
   ModuleContext ctx = given;
   ctx.later = split ? &pass->weight_grads : nullptr;

@@ -84,7 +84,7 @@ ModuleContext StageRunner::Context(Live* live, const StepWork& work) const {
 }
 
 absl::StatusOr<TensorView> StageRunner::Hidden(const Live& live) const {
-  const ModelChunk& chunk = *ChunkAt(live.chunk);
+  const StageChunk& chunk = *ChunkAt(live.chunk);
   return live.arena->Make(chunk.dtype(), {live.pass.layout.share_rows(), chunk.d_model()});
 }
 
@@ -92,7 +92,7 @@ absl::Status StageRunner::Forward(const Op& op, StepWork* work) {
   MOE_ASSIGN_OR_RETURN(Live * live, Get(op.chunk, op.micro, work));
   if (live->receive) MOE_RETURN_IF_ERROR(live->receive->Wait());
   live->receive.reset();
-  ModelChunk* chunk = ChunkAt(op.chunk);
+  StageChunk* chunk = ChunkAt(op.chunk);
   const ModuleContext ctx = Context(live, *work);
   const bool route = op.kind == OpKind::kRoute, keep = work->backward && !route;
   RoutingSums ignored;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/model_chunk.h"
+#include "core/model/stage_chunk.h"
 #include "core/plan/program.h"
 
 namespace moe {
@@ -22,7 +22,7 @@ struct StepWork {
   std::vector<Batch> micro;          // micro-batches of this rank, the same number on all ranks
   double grad_scale = 0;             // of the sum of -log p
   // What the last chunk does after its forward; absent: the loss.
-  std::function<absl::Status(const ModuleContext& ctx, ModelChunk* chunk, const ModelChunk::Pass& pass, int64_t micro)> head;
+  std::function<absl::Status(const ModuleContext& ctx, StageChunk* chunk, const ChunkPass& pass, int64_t micro)> head;
 
   double nll = 0;                    // sum of -log p of this rank
   RoutingSums sums;                  // of this rank, then of all
@@ -34,7 +34,7 @@ struct StepWork {
 class StageRunner {
  public:
   // `chunks` of this stage, in order; `num_chunks` of all stages. All outlive the runner.
-  StageRunner(Device* device, const Parallel& ranks, const std::vector<std::unique_ptr<ModelChunk>>* chunks, int64_t num_chunks, RotaryCache* rotary)
+  StageRunner(Device* device, const Parallel& ranks, const std::vector<std::unique_ptr<StageChunk>>* chunks, int64_t num_chunks, RotaryCache* rotary)
       : device_(device), ranks_(ranks), chunks_(chunks), num_chunks_(num_chunks), rotary_(rotary) {}
 
   // Forgets what a run that failed has left.
@@ -48,14 +48,14 @@ class StageRunner {
   struct Live {
     int64_t chunk = 0, micro = 0;
     std::unique_ptr<Arena> arena;
-    ModelChunk::Pass pass;
+    ChunkPass pass;
     WorkPtr receive;               // of x or dy
     std::vector<WorkPtr> sends;    // of y or dx
     bool computed = false;         // its last computation has run
     bool owes_send = false;        // what that made has not been posted
   };
 
-  ModelChunk* ChunkAt(int64_t chunk) const { return (*chunks_)[chunk / ranks_.stages()].get(); }
+  StageChunk* ChunkAt(int64_t chunk) const { return (*chunks_)[chunk / ranks_.stages()].get(); }
   absl::StatusOr<Live*> Get(int64_t chunk, int64_t micro, StepWork* work);   // made when new
   absl::StatusOr<std::unique_ptr<Arena>> TakeArena(int64_t chunk);
   absl::Status Retire(Live* live);        // if it is done
@@ -69,7 +69,7 @@ class StageRunner {
 
   Device* device_;
   Parallel ranks_;
-  const std::vector<std::unique_ptr<ModelChunk>>* chunks_;
+  const std::vector<std::unique_ptr<StageChunk>>* chunks_;
   int64_t num_chunks_;
   RotaryCache* rotary_;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Live>> live_;   // by chunk and micro-batch

@@ -12,6 +12,7 @@
 #include "core/checkpoint/safetensors.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "core/model/model_chunk.h"
 #include "tests/engine/rank_world.h"
 
 namespace moe {
@@ -157,7 +158,7 @@ TEST_P(MixtralTest, LogitsAndRouting) {
   ModuleContext ctx;
   ctx.device = device.get();
   ctx.arena = &arena;
-  ModelChunk::Pass pass;
+  ChunkPass pass;
   RotaryCache rotary(device.get(), store.dtype(), c);
   RoutingSums sums(2, 4);
   const Text text = GoldenText(g, "", 0);
