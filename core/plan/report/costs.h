@@ -51,6 +51,7 @@ class StepCosts {
   double TransferSeconds() const { return exchange_.traffic.front().seconds; }
   double TransferBytes() const { return exchange_.traffic.front().bytes; }
   const MicroShape& shape() const { return shape_; }
+  int64_t tp() const { return mesh_.size(Axis::kTp); }
 
   // Bytes that a rank keeps of one micro-batch between forward and backward of a chunk.
   double SavedBytes(const Chunk& chunk) const;

@@ -5,6 +5,11 @@
 #include "core/plan/loss_rows.h"
 
 namespace moe {
+namespace {
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
 
 int64_t OptimizerStates(const config::OptimizerConfig& c) { return c.kind() == "adamw" ? 2 : c.momentum() > 0 ? 1 : 0; }
 
@@ -25,7 +30,7 @@ RankMemory MemoryOf(const config::Config& c, const StageProgram& program, const 
       ++micro;
       // While it runs, a layer needs about as much again as it keeps, the head a block of logits.
       const double layer = chunk.num_layers > 0 ? saved / static_cast<double>(chunk.num_layers) : 0;
-      const double logits = chunk.head ? static_cast<double>(LossRows(c.model().vocab_size()) * c.model().vocab_size()) * element : 0;
+      const double logits = chunk.head ? static_cast<double>(LossRows(c.model().vocab_size(), costs.tp()) * CeilDiv(c.model().vocab_size(), costs.tp())) * element : 0;
       out.scratch = std::max({out.scratch, layer, logits});
     } else {
       kept -= saved;
