@@ -22,10 +22,10 @@ int64_t Hash(absl::Span<const int64_t> members) {
   return static_cast<int64_t>(h);
 }
 
-class CreateGroupOp final : public Op {
+class CreateGroupOp final : public TransportOp {
  public:
   CreateGroupOp(std::shared_ptr<Group> group, int64_t number)
-      : Op(group, OpKind::kNone, 2 * group->size()), mine_{group->id, group->size(), Hash(group->members), number, group->epoch}, cards_(group->size()) {}
+      : TransportOp(group, TransportOpKind::kNone, 2 * group->size()), mine_{group->id, group->size(), Hash(group->members), number, group->epoch}, cards_(group->size()) {}
 
   absl::Status Start() override {
     for (int i = 0; i < size(); ++i) {

@@ -4,17 +4,17 @@
 
 namespace moe {
 
-const char* Name(OpKind kind) {
+const char* Name(TransportOpKind kind) {
   switch (kind) {
-    case OpKind::kNone: return "nothing";
-    case OpKind::kAllToAllV: return "all_to_all_v";
-    case OpKind::kAllReduce: return "all_reduce";
-    case OpKind::kAllGather: return "all_gather";
-    case OpKind::kReduceScatter: return "reduce_scatter";
-    case OpKind::kBroadcast: return "broadcast";
-    case OpKind::kBarrier: return "barrier";
-    case OpKind::kSend: return "send";
-    case OpKind::kRecv: return "recv";
+    case TransportOpKind::kNone: return "nothing";
+    case TransportOpKind::kAllToAllV: return "all_to_all_v";
+    case TransportOpKind::kAllReduce: return "all_reduce";
+    case TransportOpKind::kAllGather: return "all_gather";
+    case TransportOpKind::kReduceScatter: return "reduce_scatter";
+    case TransportOpKind::kBroadcast: return "broadcast";
+    case TransportOpKind::kBarrier: return "barrier";
+    case TransportOpKind::kSend: return "send";
+    case TransportOpKind::kRecv: return "recv";
   }
   return "?";
 }
@@ -29,13 +29,13 @@ bool Agree(const Descriptor& a, const Descriptor& b) {
 
 std::string ToString(const Descriptor& d) {
   switch (d.kind) {
-    case OpKind::kAllToAllV: return absl::StrCat(Name(d.kind), "(counts_agreed ", d.counts_agreed ? "true)" : "false)");
-    case OpKind::kAllReduce:
-    case OpKind::kReduceScatter:
+    case TransportOpKind::kAllToAllV: return absl::StrCat(Name(d.kind), "(counts_agreed ", d.counts_agreed ? "true)" : "false)");
+    case TransportOpKind::kAllReduce:
+    case TransportOpKind::kReduceScatter:
       return absl::StrCat(Name(d.kind), "(count ", d.count, ", ", Name(static_cast<DType>(d.dtype)), ", ",
                           Name(static_cast<ReduceOp>(d.reduce)), ")");
-    case OpKind::kBroadcast: return absl::StrCat(Name(d.kind), "(bytes ", d.count, ", root ", d.root, ")");
-    case OpKind::kBarrier: return Name(d.kind);
+    case TransportOpKind::kBroadcast: return absl::StrCat(Name(d.kind), "(bytes ", d.count, ", root ", d.root, ")");
+    case TransportOpKind::kBarrier: return Name(d.kind);
     default: return absl::StrCat(Name(d.kind), "(bytes ", d.count, ")");
   }
 }

@@ -11,14 +11,14 @@
 
 namespace moe {
 
-enum class OpKind : uint8_t { kNone, kAllToAllV, kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBarrier, kSend, kRecv };
-const char* Name(OpKind kind);
+enum class TransportOpKind : uint8_t { kNone, kAllToAllV, kAllReduce, kAllGather, kReduceScatter, kBroadcast, kBarrier, kSend, kRecv };
+const char* Name(TransportOpKind kind);
 const char* Name(ReduceOp op);
 
 // Travels as bytes between ranks of one build (the rendezvous has compared versions and byte order).
 struct Descriptor {
   uint32_t magic = 0x4d6f4531;
-  OpKind kind = OpKind::kNone;
+  TransportOpKind kind = TransportOpKind::kNone;
   uint8_t dtype = 0;           // DType, 0: bytes
   uint8_t reduce = 0;          // ReduceOp
   uint8_t counts_agreed = 0;   // all-to-all-v

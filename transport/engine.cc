@@ -20,18 +20,18 @@ inline void CpuRelax() {
 #endif
 }
 
-bool IsCollective(OpKind k) { return k != OpKind::kNone && k != OpKind::kSend && k != OpKind::kRecv; }
+bool IsCollective(TransportOpKind k) { return k != TransportOpKind::kNone && k != TransportOpKind::kSend && k != TransportOpKind::kRecv; }
 
 class OpWork final : public Work {
  public:
-  OpWork(std::shared_ptr<Engine> engine, std::unique_ptr<Op> op) : engine_(std::move(engine)), op_(std::move(op)) {}
+  OpWork(std::shared_ptr<Engine> engine, std::unique_ptr<TransportOp> op) : engine_(std::move(engine)), op_(std::move(op)) {}
   ~OpWork() override { engine_->Release(std::move(op_)); }
   absl::StatusOr<bool> Test() override { return engine_->Test(op_.get()); }
   absl::Status Wait() override { return engine_->Wait(op_.get()); }
 
  private:
   std::shared_ptr<Engine> engine_;
-  std::unique_ptr<Op> op_;
+  std::unique_ptr<TransportOp> op_;
 };
 
 }  // namespace
@@ -51,7 +51,7 @@ absl::Status Engine::CheckFork() const {
 
 absl::Status Engine::StatusOf(const Group& group) const { return !group.status.ok() ? group.status : status_; }
 
-absl::StatusOr<WorkPtr> Engine::Post(std::unique_ptr<Op> op) {
+absl::StatusOr<WorkPtr> Engine::Post(std::unique_ptr<TransportOp> op) {
   MOE_RETURN_IF_ERROR(CheckFork());
   std::lock_guard<std::mutex> lock(mu_);
   if (control_->inbox()->pending()) ApplyNotices();
@@ -79,7 +79,7 @@ absl::StatusOr<WorkPtr> Engine::Post(std::unique_ptr<Op> op) {
   return WorkPtr(std::make_unique<OpWork>(shared_from_this(), std::move(op)));
 }
 
-absl::StatusOr<bool> Engine::Test(Op* op) {
+absl::StatusOr<bool> Engine::Test(TransportOp* op) {
   MOE_RETURN_IF_ERROR(CheckFork());
   std::lock_guard<std::mutex> lock(mu_);
   if (!op->done_) Progress();
@@ -87,14 +87,14 @@ absl::StatusOr<bool> Engine::Test(Op* op) {
   return op->done_;
 }
 
-absl::Status Engine::Wait(Op* op, absl::Time deadline) {
+absl::Status Engine::Wait(TransportOp* op, absl::Time deadline) {
   MOE_RETURN_IF_ERROR(CheckFork());
   std::unique_lock<std::mutex> lock(mu_);
   Drive(lock, deadline, [op] { return op->done_; });
   return op->done_ ? op->status_ : absl::DeadlineExceededError("not finished");
 }
 
-void Engine::Release(std::unique_ptr<Op> op) {
+void Engine::Release(std::unique_ptr<TransportOp> op) {
   if (fork_guard_.in_child()) {
     op.release();  // the parent's transport state in it must not be touched
     return;
@@ -103,7 +103,7 @@ void Engine::Release(std::unique_ptr<Op> op) {
   Drive(lock, absl::InfiniteFuture(), [&] { return op->done_; });
 }
 
-void Engine::Cancel(Op* op, const absl::Status& status) {
+void Engine::Cancel(TransportOp* op, const absl::Status& status) {
   std::unique_lock<std::mutex> lock(mu_);
   if (!op->done_) BeginFail(op, status);
   Drive(lock, absl::InfiniteFuture(), [op] { return op->done_; });
@@ -172,7 +172,7 @@ bool Engine::Progress() {
 bool Engine::AdvanceOps() {
   bool moved = false;
   for (size_t i = 0; i < ops_.size();) {
-    Op* op = ops_[i];
+    TransportOp* op = ops_[i];
     if (!op->dirty_) { ++i; continue; }
     op->dirty_ = false;
     moved = true;
@@ -196,7 +196,7 @@ bool Engine::AdvanceOps() {
   return moved;
 }
 
-void Engine::Finish(Op* op, const absl::Status& status) {
+void Engine::Finish(TransportOp* op, const absl::Status& status) {
   if (op->failing_) --failing_;
   op->done_ = true;
   op->status_ = status;

@@ -46,14 +46,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   absl::Duration timeout() const { return options_.timeout; }
 
   // Starts the operation, with the next sequence number of its group if it is a collective.
-  absl::StatusOr<WorkPtr> Post(std::unique_ptr<Op> op);
-  absl::StatusOr<bool> Test(Op* op);
+  absl::StatusOr<WorkPtr> Post(std::unique_ptr<TransportOp> op);
+  absl::StatusOr<bool> Test(TransportOp* op);
   // Until the operation ends or `deadline`; DEADLINE_EXCEEDED leaves it in flight.
-  absl::Status Wait(Op* op, absl::Time deadline = absl::InfiniteFuture());
+  absl::Status Wait(TransportOp* op, absl::Time deadline = absl::InfiniteFuture());
   // Destroys an operation after its end.
-  void Release(std::unique_ptr<Op> op);
+  void Release(std::unique_ptr<TransportOp> op);
   // Ends an operation that is in flight with `status`; returns when its buffers are free.
-  void Cancel(Op* op, const absl::Status& status);
+  void Cancel(TransportOp* op, const absl::Status& status);
 
   // Poison, here and on the other ranks. Any thread.
   void AbortAll(const absl::Status& reason);
@@ -83,8 +83,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void CheckReleases();
   void Fail(Group* group, const absl::Status& status, bool tell);
   void FailAll(const absl::Status& status);
-  void BeginFail(Op* op, const absl::Status& status);
-  void Finish(Op* op, const absl::Status& status);
+  void BeginFail(TransportOp* op, const absl::Status& status);
+  void Finish(TransportOp* op, const absl::Status& status);
   absl::Status StatusOf(const Group& group) const;
   absl::Status CheckFork() const;
 
@@ -101,7 +101,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   absl::Status status_;               // poison of the whole job
   bool leaving_ = false, all_left_ = false, closed_ = false;
-  std::vector<Op*> ops_;              // in flight
+  std::vector<TransportOp*> ops_;              // in flight
   int failing_ = 0;                   // of which waiting for release
   absl::Time release_deadline_ = absl::InfiniteFuture();
   bool severed_ = false;

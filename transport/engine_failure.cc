@@ -94,8 +94,8 @@ void Engine::ReportStalls() {
   const absl::Time now = absl::Now();
   // Every waiting rank tells every other through rank 0: a large job waits longer before that.
   const absl::Duration stall = kStallTime * (1.0 + static_cast<double>(p2p_->world_size()) / 64);
-  for (Op* op : ops_) {
-    if (op->reported_ || op->failing_ || op->descriptor_.kind == OpKind::kNone || op->descriptor_.kind >= OpKind::kSend) continue;
+  for (TransportOp* op : ops_) {
+    if (op->reported_ || op->failing_ || op->descriptor_.kind == TransportOpKind::kNone || op->descriptor_.kind >= TransportOpKind::kSend) continue;
     if (op->waiting_since_ == absl::InfiniteFuture()) {
       op->waiting_since_ = now;
     } else if (now - op->waiting_since_ > stall) {
@@ -122,8 +122,8 @@ void Engine::Fail(Group* group, const absl::Status& status, bool tell) {
     n.status = status;
     control_->Tell(n);
   }
-  const std::vector<Op*> ops = ops_;  // BeginFail takes out what has ended
-  for (Op* op : ops) {
+  const std::vector<TransportOp*> ops = ops_;  // BeginFail takes out what has ended
+  for (TransportOp* op : ops) {
     if (op->group_.get() == group) BeginFail(op, status);
   }
 }
@@ -134,8 +134,8 @@ void Engine::FailAll(const absl::Status& status) {
     std::shared_ptr<Group> group = weak.lock();
     if (group != nullptr && group->status.ok()) group->status = status_;
   }
-  const std::vector<Op*> ops = ops_;
-  for (Op* op : ops) BeginFail(op, status_);
+  const std::vector<TransportOp*> ops = ops_;
+  for (TransportOp* op : ops) BeginFail(op, status_);
   if (!severed_) {
     severed_ = true;
     p2p_->Sever();
@@ -143,7 +143,7 @@ void Engine::FailAll(const absl::Status& status) {
   }
 }
 
-void Engine::BeginFail(Op* op, const absl::Status& status) {
+void Engine::BeginFail(TransportOp* op, const absl::Status& status) {
   if (op->failing_) return;
   op->failing_ = true;
   op->status_ = status;
@@ -169,7 +169,7 @@ void Engine::CheckReleases() {
   }
   if (absl::Now() < release_deadline_) return;
   absl::Status first;
-  for (Op* op : ops_) {
+  for (TransportOp* op : ops_) {
     if (op->failing_) { first = op->status_; break; }
   }
   if (!severed_) {
@@ -181,8 +181,8 @@ void Engine::CheckReleases() {
   }
   Log(log_, LogLevel::kWarning, absl::StrCat("transport: tearing down the transport to get buffers back: ", first.message()));
   p2p_->Abandon();
-  const std::vector<Op*> ops = ops_;
-  for (Op* op : ops) {
+  const std::vector<TransportOp*> ops = ops_;
+  for (TransportOp* op : ops) {
     op->outstanding_ = 0;
     for (P2pRequest& r : op->requests_) r.state = P2pRequest::State::kDone;
     if (op->failing_) Finish(op, op->status_);

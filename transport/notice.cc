@@ -42,7 +42,7 @@ bool Decode(const std::string& bytes, Notice* notice) {
   }
   std::string message;
   if (!in.Text(&message) || !in.Raw(&notice->descriptor, sizeof(notice->descriptor)) || !in.AtEnd()) return false;
-  if (notice->descriptor.kind > OpKind::kRecv) return false;
+  if (notice->descriptor.kind > TransportOpKind::kRecv) return false;
   notice->kind = static_cast<Notice::Kind>(kind);
   notice->status = WithFailureInfo(absl::Status(static_cast<absl::StatusCode>(code), message), info);
   return true;

@@ -4,34 +4,34 @@
 
 namespace moe {
 
-uint64_t Op::CollectiveTag(int64_t sender, int phase) const {
+uint64_t TransportOp::CollectiveTag(int64_t sender, int phase) const {
   return moe::CollectiveTag(group_->epoch, group_->number, sender, descriptor_.sequence, phase);
 }
 
-void Op::Isend(int i, int64_t global_rank, uint64_t tag, const void* data, int64_t bytes) {
+void TransportOp::Isend(int i, int64_t global_rank, uint64_t tag, const void* data, int64_t bytes) {
   ++outstanding_;
   requests_[i].Begin(true, global_rank, tag, const_cast<void*>(data), bytes);
   p2p_->Isend(&requests_[i]);
 }
 
-void Op::Irecv(int i, int64_t global_rank, uint64_t tag, void* data, int64_t bytes) {
+void TransportOp::Irecv(int i, int64_t global_rank, uint64_t tag, void* data, int64_t bytes) {
   ++outstanding_;
   requests_[i].Begin(false, global_rank, tag, data, bytes);
   p2p_->Irecv(&requests_[i]);
 }
 
-void Op::OnDone(P2pRequest* request) {
+void TransportOp::OnDone(P2pRequest* request) {
   --outstanding_;
   dirty_ = true;
   if (!request->status.ok()) broken_ = true;
 }
 
-char* Op::Scratch(int64_t bytes) {
+char* TransportOp::Scratch(int64_t bytes) {
   scratch_.push_back(pool_->Get(bytes));
   return scratch_.back().data.get();
 }
 
-absl::Status Op::CheckLength(int i, int from, int64_t expected) const {
+absl::Status TransportOp::CheckLength(int i, int from, int64_t expected) const {
   const int64_t got = requests_[i].bytes;
   if (got == expected) return absl::OkStatus();
   const int64_t sender = group_->members[from], receiver = group_->members[group_->rank];
@@ -41,7 +41,7 @@ absl::Status Op::CheckLength(int i, int from, int64_t expected) const {
   info.group = group_->id;
   info.epoch = group_->epoch;
   info.sequence = descriptor_.sequence;
-  const bool user = descriptor_.kind == OpKind::kRecv;
+  const bool user = descriptor_.kind == TransportOpKind::kRecv;
   return WithFailureInfo(
       InvalidArgument("group ", group_->id, user ? ": " : absl::StrCat(", operation ", descriptor_.sequence, ", ", Name(descriptor_.kind), ": "),
                       "rank ", sender, " sent ", got == P2pRequest::kLonger ? absl::StrCat("more than ", expected) : absl::StrCat(got),

@@ -16,15 +16,15 @@
 
 namespace moe {
 
-class Op : public P2pOwner {
+class TransportOp : public P2pOwner {
  public:
-  Op(std::shared_ptr<Group> group, OpKind kind, int num_requests) : group_(std::move(group)), requests_(num_requests) {
+  TransportOp(std::shared_ptr<Group> group, TransportOpKind kind, int num_requests) : group_(std::move(group)), requests_(num_requests) {
     descriptor_.kind = kind;
     for (P2pRequest& r : requests_) r.owner = this;
   }
-  virtual ~Op() = default;
-  Op(const Op&) = delete;
-  Op& operator=(const Op&) = delete;
+  virtual ~TransportOp() = default;
+  TransportOp(const TransportOp&) = delete;
+  TransportOp& operator=(const TransportOp&) = delete;
 
   // Both under the engine's lock. An error poisons the group on all members.
   virtual absl::Status Start() = 0;

@@ -18,7 +18,7 @@ absl::Status CheckCount(int64_t count, DType dtype, int blocks) {
 }  // namespace
 
 // A wrong argument of one member is an error of the whole group: the others would wait for ever for this operation.
-absl::StatusOr<WorkPtr> P2pCommunicator::PostChecked(const absl::Status& arguments, OpKind kind, absl::FunctionRef<std::unique_ptr<Op>()> make) {
+absl::StatusOr<WorkPtr> P2pCommunicator::PostChecked(const absl::Status& arguments, TransportOpKind kind, absl::FunctionRef<std::unique_ptr<TransportOp>()> make) {
   if (arguments.ok()) return engine_->Post(make());
   FailureInfo info;
   info.origin_rank = group_->members[group_->rank];
@@ -68,48 +68,48 @@ absl::Status P2pCommunicator::CheckCounts(const AllToAllV& a) const {
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostAllToAllV(const AllToAllV& args) {
-  return PostChecked(CheckCounts(args), OpKind::kAllToAllV, [&] { return MakeAllToAllV(group_, args); });
+  return PostChecked(CheckCounts(args), TransportOpKind::kAllToAllV, [&] { return MakeAllToAllV(group_, args); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostAllReduce(void* inout, int64_t count, DType dtype, ReduceOp op) {
   absl::Status s = CheckCount(count, dtype, 1);
   if (s.ok()) s = CheckBuffer("inout", inout, count * SizeOf(dtype));
-  return PostChecked(s, OpKind::kAllReduce, [&] { return MakeAllReduce(group_, inout, count, dtype, op); });
+  return PostChecked(s, TransportOpKind::kAllReduce, [&] { return MakeAllReduce(group_, inout, count, dtype, op); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostAllGather(const void* send, int64_t bytes, void* recv) {
   absl::Status s = CheckBuffer("send", send, bytes);
   if (s.ok()) s = CheckBuffer("recv", recv, bytes);
-  return PostChecked(s, OpKind::kAllGather, [&] { return MakeAllGather(group_, send, bytes, recv); });
+  return PostChecked(s, TransportOpKind::kAllGather, [&] { return MakeAllGather(group_, send, bytes, recv); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostReduceScatter(const void* send, void* recv, int64_t count, DType dtype, ReduceOp op) {
   absl::Status s = CheckCount(count, dtype, size());
   if (s.ok()) s = CheckBuffer("send", send, count * SizeOf(dtype));
   if (s.ok()) s = CheckBuffer("recv", recv, count * SizeOf(dtype));
-  return PostChecked(s, OpKind::kReduceScatter, [&] { return MakeReduceScatter(group_, send, recv, count, dtype, op); });
+  return PostChecked(s, TransportOpKind::kReduceScatter, [&] { return MakeReduceScatter(group_, send, recv, count, dtype, op); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostBroadcast(void* inout, int64_t bytes, int root) {
   absl::Status s = CheckBuffer("inout", inout, bytes);
   if (s.ok() && (root < 0 || root >= size())) s = InvalidArgument("root is ", root, "; members of the group are 0 .. ", size() - 1);
-  return PostChecked(s, OpKind::kBroadcast, [&] { return MakeBroadcast(group_, inout, bytes, root); });
+  return PostChecked(s, TransportOpKind::kBroadcast, [&] { return MakeBroadcast(group_, inout, bytes, root); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostSend(const void* data, int64_t bytes, int to, uint32_t tag) {
   absl::Status s = CheckBuffer("data", data, bytes);
   if (s.ok()) s = CheckPeer("to", to, tag);
-  return PostChecked(s, OpKind::kSend, [&] { return MakeSend(group_, data, bytes, to, tag); });
+  return PostChecked(s, TransportOpKind::kSend, [&] { return MakeSend(group_, data, bytes, to, tag); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostRecv(void* data, int64_t bytes, int from, uint32_t tag) {
   absl::Status s = CheckBuffer("data", data, bytes);
   if (s.ok()) s = CheckPeer("from", from, tag);
-  return PostChecked(s, OpKind::kRecv, [&] { return MakeRecv(group_, data, bytes, from, tag); });
+  return PostChecked(s, TransportOpKind::kRecv, [&] { return MakeRecv(group_, data, bytes, from, tag); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostBarrier() {
-  return PostChecked(absl::OkStatus(), OpKind::kBarrier, [&] { return MakeBarrier(group_); });
+  return PostChecked(absl::OkStatus(), TransportOpKind::kBarrier, [&] { return MakeBarrier(group_); });
 }
 
 }  // namespace moe

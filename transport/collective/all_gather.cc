@@ -10,7 +10,7 @@ namespace {
 class AllGatherOp final : public ExchangeOp {
  public:
   AllGatherOp(GroupPtr group, const void* send, int64_t bytes, void* recv)
-      : ExchangeOp(group, OpKind::kAllGather), send_(send), bytes_(bytes), recv_(static_cast<char*>(recv)), small_(bytes <= kOpeningInline) {
+      : ExchangeOp(group, TransportOpKind::kAllGather), send_(send), bytes_(bytes), recv_(static_cast<char*>(recv)), small_(bytes <= kOpeningInline) {
     mutable_descriptor()->count = bytes;
   }
 
@@ -49,7 +49,7 @@ class AllGatherOp final : public ExchangeOp {
 
 }  // namespace
 
-std::unique_ptr<Op> MakeAllGather(GroupPtr group, const void* send, int64_t bytes, void* recv) {
+std::unique_ptr<TransportOp> MakeAllGather(GroupPtr group, const void* send, int64_t bytes, void* recv) {
   return std::make_unique<AllGatherOp>(std::move(group), send, bytes, recv);
 }
 

@@ -12,7 +12,7 @@ namespace {
 class AllReduceOp final : public ExchangeOp {
  public:
   AllReduceOp(GroupPtr group, void* inout, int64_t count, DType dtype, ReduceOp op)
-      : ExchangeOp(group, OpKind::kAllReduce), inout_(static_cast<char*>(inout)), count_(count), dtype_(dtype), op_(op),
+      : ExchangeOp(group, TransportOpKind::kAllReduce), inout_(static_cast<char*>(inout)), count_(count), dtype_(dtype), op_(op),
         small_(count * SizeOf(dtype) <= kOpeningInline) {
     mutable_descriptor()->dtype = static_cast<uint8_t>(dtype);
     mutable_descriptor()->reduce = static_cast<uint8_t>(op);
@@ -78,7 +78,7 @@ class AllReduceOp final : public ExchangeOp {
 
 }  // namespace
 
-std::unique_ptr<Op> MakeAllReduce(GroupPtr group, void* inout, int64_t count, DType dtype, ReduceOp op) {
+std::unique_ptr<TransportOp> MakeAllReduce(GroupPtr group, void* inout, int64_t count, DType dtype, ReduceOp op) {
   return std::make_unique<AllReduceOp>(std::move(group), inout, count, dtype, op);
 }
 

@@ -13,7 +13,7 @@ namespace {
 class AllToAllVOp final : public ExchangeOp {
  public:
   AllToAllVOp(GroupPtr group, const AllToAllV& a)
-      : ExchangeOp(group, OpKind::kAllToAllV), send_(static_cast<const char*>(a.send)), recv_(static_cast<char*>(a.recv)), agreed_(a.counts_agreed),
+      : ExchangeOp(group, TransportOpKind::kAllToAllV), send_(static_cast<const char*>(a.send)), recv_(static_cast<char*>(a.recv)), agreed_(a.counts_agreed),
         send_bytes_(a.send_bytes.begin(), a.send_bytes.end()), send_offsets_(a.send_offsets.begin(), a.send_offsets.end()),
         recv_bytes_(a.recv_bytes.begin(), a.recv_bytes.end()), recv_offsets_(a.recv_offsets.begin(), a.recv_offsets.end()) {
     mutable_descriptor()->counts_agreed = a.counts_agreed;
@@ -89,6 +89,6 @@ class AllToAllVOp final : public ExchangeOp {
 
 }  // namespace
 
-std::unique_ptr<Op> MakeAllToAllV(GroupPtr group, const AllToAllV& args) { return std::make_unique<AllToAllVOp>(std::move(group), args); }
+std::unique_ptr<TransportOp> MakeAllToAllV(GroupPtr group, const AllToAllV& args) { return std::make_unique<AllToAllVOp>(std::move(group), args); }
 
 }  // namespace moe

@@ -7,9 +7,9 @@
 namespace moe {
 namespace {
 
-class BarrierOp final : public Op {
+class BarrierOp final : public TransportOp {
  public:
-  explicit BarrierOp(GroupPtr group) : Op(group, OpKind::kBarrier, 2 * kMaxRounds) {}
+  explicit BarrierOp(GroupPtr group) : TransportOp(group, TransportOpKind::kBarrier, 2 * kMaxRounds) {}
 
   absl::Status Start() override {
     message_ = Scratch(kOpeningHeader);
@@ -51,6 +51,6 @@ class BarrierOp final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> MakeBarrier(GroupPtr group) { return std::make_unique<BarrierOp>(std::move(group)); }
+std::unique_ptr<TransportOp> MakeBarrier(GroupPtr group) { return std::make_unique<BarrierOp>(std::move(group)); }
 
 }  // namespace moe

@@ -7,10 +7,10 @@
 namespace moe {
 namespace {
 
-class BroadcastOp final : public Op {
+class BroadcastOp final : public TransportOp {
  public:
   BroadcastOp(GroupPtr group, void* inout, int64_t bytes, int root)
-      : Op(group, OpKind::kBroadcast, kRequests), inout_(inout), bytes_(bytes), root_(root), small_(bytes <= kOpeningInline) {
+      : TransportOp(group, TransportOpKind::kBroadcast, kRequests), inout_(inout), bytes_(bytes), root_(root), small_(bytes <= kOpeningInline) {
     mutable_descriptor()->count = bytes;
     mutable_descriptor()->root = root;
   }
@@ -82,7 +82,7 @@ class BroadcastOp final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> MakeBroadcast(GroupPtr group, void* inout, int64_t bytes, int root) {
+std::unique_ptr<TransportOp> MakeBroadcast(GroupPtr group, void* inout, int64_t bytes, int root) {
   return std::make_unique<BroadcastOp>(std::move(group), inout, bytes, root);
 }
 

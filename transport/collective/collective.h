@@ -11,14 +11,14 @@ namespace moe {
 
 using GroupPtr = std::shared_ptr<Group>;
 
-std::unique_ptr<Op> MakeAllToAllV(GroupPtr group, const AllToAllV& args);
-std::unique_ptr<Op> MakeAllReduce(GroupPtr group, void* inout, int64_t count, DType dtype, ReduceOp op);
-std::unique_ptr<Op> MakeAllGather(GroupPtr group, const void* send, int64_t bytes, void* recv);
-std::unique_ptr<Op> MakeReduceScatter(GroupPtr group, const void* send, void* recv, int64_t count, DType dtype, ReduceOp op);
-std::unique_ptr<Op> MakeBroadcast(GroupPtr group, void* inout, int64_t bytes, int root);
-std::unique_ptr<Op> MakeBarrier(GroupPtr group);
-std::unique_ptr<Op> MakeSend(GroupPtr group, const void* data, int64_t bytes, int to, uint32_t tag);
-std::unique_ptr<Op> MakeRecv(GroupPtr group, void* data, int64_t bytes, int from, uint32_t tag);
+std::unique_ptr<TransportOp> MakeAllToAllV(GroupPtr group, const AllToAllV& args);
+std::unique_ptr<TransportOp> MakeAllReduce(GroupPtr group, void* inout, int64_t count, DType dtype, ReduceOp op);
+std::unique_ptr<TransportOp> MakeAllGather(GroupPtr group, const void* send, int64_t bytes, void* recv);
+std::unique_ptr<TransportOp> MakeReduceScatter(GroupPtr group, const void* send, void* recv, int64_t count, DType dtype, ReduceOp op);
+std::unique_ptr<TransportOp> MakeBroadcast(GroupPtr group, void* inout, int64_t bytes, int root);
+std::unique_ptr<TransportOp> MakeBarrier(GroupPtr group);
+std::unique_ptr<TransportOp> MakeSend(GroupPtr group, const void* data, int64_t bytes, int to, uint32_t tag);
+std::unique_ptr<TransportOp> MakeRecv(GroupPtr group, void* data, int64_t bytes, int from, uint32_t tag);
 
 }  // namespace moe
 #endif  // MOE_TRANSPORT_COLLECTIVE_COLLECTIVE_H_

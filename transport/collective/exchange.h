@@ -24,9 +24,9 @@ constexpr int64_t kOpeningHeader = 64;
 // Data up to this size travels with the opening.
 constexpr int64_t kOpeningInline = 4096;
 
-class ExchangeOp : public Op {
+class ExchangeOp : public TransportOp {
  protected:
-  ExchangeOp(std::shared_ptr<Group> group, OpKind kind) : Op(group, kind, 2 * group->size()) {}
+  ExchangeOp(std::shared_ptr<Group> group, TransportOpKind kind) : TransportOp(group, kind, 2 * group->size()) {}
 
   // `fill` writes the payload for one member; with `same_for_all` it is called once. The room for incoming openings is the
   // larger of kOpeningInline and this payload, so that another kind of operation is recognised.

@@ -9,7 +9,7 @@ namespace {
 class ReduceScatterOp final : public ExchangeOp {
  public:
   ReduceScatterOp(GroupPtr group, const void* send, void* recv, int64_t count, DType dtype, ReduceOp op)
-      : ExchangeOp(group, OpKind::kReduceScatter), send_(static_cast<const char*>(send)), recv_(recv), count_(count),
+      : ExchangeOp(group, TransportOpKind::kReduceScatter), send_(static_cast<const char*>(send)), recv_(recv), count_(count),
         bytes_(count * SizeOf(dtype)), dtype_(dtype), op_(op), small_(bytes_ <= kOpeningInline) {
     mutable_descriptor()->dtype = static_cast<uint8_t>(dtype);
     mutable_descriptor()->reduce = static_cast<uint8_t>(op);
@@ -56,7 +56,7 @@ class ReduceScatterOp final : public ExchangeOp {
 
 }  // namespace
 
-std::unique_ptr<Op> MakeReduceScatter(GroupPtr group, const void* send, void* recv, int64_t count, DType dtype, ReduceOp op) {
+std::unique_ptr<TransportOp> MakeReduceScatter(GroupPtr group, const void* send, void* recv, int64_t count, DType dtype, ReduceOp op) {
   return std::make_unique<ReduceScatterOp>(std::move(group), send, recv, count, dtype, op);
 }
 

@@ -7,10 +7,10 @@
 namespace moe {
 namespace {
 
-class SendOp final : public Op {
+class SendOp final : public TransportOp {
  public:
   SendOp(GroupPtr group, const void* data, int64_t bytes, int to, uint32_t tag)
-      : Op(group, OpKind::kSend, 1), data_(data), bytes_(bytes), to_(to), tag_(tag) {
+      : TransportOp(group, TransportOpKind::kSend, 1), data_(data), bytes_(bytes), to_(to), tag_(tag) {
     mutable_descriptor()->count = bytes;
   }
   absl::Status Start() override {
@@ -26,10 +26,10 @@ class SendOp final : public Op {
   const uint32_t tag_;
 };
 
-class RecvOp final : public Op {
+class RecvOp final : public TransportOp {
  public:
   RecvOp(GroupPtr group, void* data, int64_t bytes, int from, uint32_t tag)
-      : Op(group, OpKind::kRecv, 1), data_(data), bytes_(bytes), from_(from), tag_(tag) {
+      : TransportOp(group, TransportOpKind::kRecv, 1), data_(data), bytes_(bytes), from_(from), tag_(tag) {
     mutable_descriptor()->count = bytes;
     mutable_descriptor()->root = static_cast<int32_t>(tag);  // for error messages
   }
@@ -52,10 +52,10 @@ class RecvOp final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> MakeSend(GroupPtr group, const void* data, int64_t bytes, int to, uint32_t tag) {
+std::unique_ptr<TransportOp> MakeSend(GroupPtr group, const void* data, int64_t bytes, int to, uint32_t tag) {
   return std::make_unique<SendOp>(std::move(group), data, bytes, to, tag);
 }
-std::unique_ptr<Op> MakeRecv(GroupPtr group, void* data, int64_t bytes, int from, uint32_t tag) {
+std::unique_ptr<TransportOp> MakeRecv(GroupPtr group, void* data, int64_t bytes, int from, uint32_t tag) {
   return std::make_unique<RecvOp>(std::move(group), data, bytes, from, tag);
 }
 
