@@ -93,7 +93,7 @@ Result PlanCommand(const Arguments& a) {
   int32_t is_free = 0;
   MOE_TRY(Check(moe_plan_is_free(plan.get(), &is_free, &raw)));
   const std::string verdict = Take(raw);
-  if (is_free == 0) return {kNotFree, absl::StrCat("not free of deadlock: ", verdict), false};
+  if (is_free == 0) return {kNotFree, verdict, false};
   return {};
 }
 

@@ -101,8 +101,8 @@ void AppendStages(const PlanReport& r, std::string* out) {
 void AppendSchedule(const PlanReport& r, std::string* out) {
   const ScheduleShape& s = r.schedule;
   absl::StrAppend(out, "schedule   ", Name(s.kind), ", ", s.stages, s.stages == 1 ? " stage" : " stages", s.virtual_stages > 1 ? absl::StrCat(" of ", s.virtual_stages, " virtual stages") : "", ", ", s.micro_batches,
-                  s.micro_batches == 1 ? " micro-batch of " : " micro-batches of ", absl::StrFormat("%.4g", r.micro.sequences), " sequences x ", static_cast<int64_t>(r.micro.seq_len), " tokens\n");
-  if (r.routed_first) absl::StrAppend(out, "           the balancing loss is that of the whole batch: all micro-batches are routed once beforehand (R), the price of gate.aux_loss with this schedule\n");
+                  s.micro_batches == 1 ? " micro-batch of " : " micro-batches of ", absl::StrFormat("%.4g", r.micro.sequences), r.micro.sequences == 1 ? " sequence x " : " sequences x ", static_cast<int64_t>(r.micro.seq_len), " tokens\n");
+  if (r.routed_first) absl::StrAppend(out, "           the balancing loss is that of the whole batch: all micro-batches are routed once beforehand, the price of gate.aux_loss with this schedule\n");
   absl::StrAppend(out, TextPicture(r.programs, r.timeline));
   if (s.stages > 1) absl::StrAppend(out, absl::StrFormat("bubble     %.1f%% of the pipeline's time by the formula for equal stages, %.1f%% with these stages\n", 100 * r.ideal_bubble, 100 * r.timeline.bubble));
 }
@@ -131,7 +131,7 @@ std::string PlanText(const PlanReport& r) {
   AppendCosts(r, &out);
   for (const std::string& w : r.warnings) absl::StrAppend(&out, "warning    ", w, "\n");
   if (!r.seeded_mistake.empty()) absl::StrAppend(&out, "mistake    ", r.seeded_mistake, " was put into the programs\n");
-  absl::StrAppend(&out, r.verdict.free ? "verdict    free of deadlock: " : "verdict    NOT free: ", r.verdict.text, r.verdict.text.empty() || r.verdict.text.back() != '\n' ? "\n" : "");
+  absl::StrAppend(&out, "verdict    ", r.verdict.text, r.verdict.text.empty() || r.verdict.text.back() != '\n' ? "\n" : "");
   return out;
 }
 
