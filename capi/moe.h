@@ -342,6 +342,39 @@ MOE_API void moe_mesh_destroy(moe_mesh* mesh);
  * same one at every call: an error that ends it ends it for the engine's models, too. */
 MOE_API moe_status* moe_group_from_mesh(moe_engine* engine, int32_t kind, moe_group** group);
 
+/* ---- plans ------------------------------------------------------------------------------------------------------ */
+
+typedef struct moe_plan moe_plan;       /* what a layout would be, worked out without starting a rank */
+
+typedef struct moe_plan_options {
+  size_t struct_size;
+  const void* extension;
+  /* NULL or "": none. Puts a mistake into the programs before they are checked: group_across_stages, unfused_send_recv,
+   * opposite_group_order, missing_norm_all_reduce, missing_micro_batch. */
+  const char* seeded_mistake;
+  /* Rates of the machine for the predicted time, of one rank; 0: assumed (the text says what), or measured. */
+  double gflops;              /* matrix products */
+  double memory_gbs;          /* GB/s */
+  double latency_us;          /* of one message */
+  double bandwidth_gbs;       /* GB/s of a rank to the others */
+  int32_t measure;            /* 1: rates that are 0 are measured here, as of ranks that all share this machine; takes a second */
+} moe_plan_options;
+
+/* Any number of ranks on one thread of this process. Validates the configuration. A deadlock is not an error: see
+ * moe_plan_is_free. A plan does not change; any thread may read it. */
+MOE_API moe_status* moe_plan_create(const moe_config* config, const moe_plan_options* options, moe_plan** plan);
+/* *is_free = 1: no rank can wait for ever; 0: *verdict names the ranks and operations that do, or the broken rule. verdict may
+ * be NULL. */
+MOE_API moe_status* moe_plan_is_free(const moe_plan* plan, int32_t* is_free, char** verdict);
+/* For people: groups, experts, parameters and bytes of each rank, schedule, bubble, traffic, predicted time, verdict. */
+MOE_API moe_status* moe_plan_text(const moe_plan* plan, char** text);
+/* The same for programs: JSON {ranks, mesh, parameters, experts, groups, stages, schedule, traffic, machine, step_seconds,
+ * tokens_per_second, warnings, verdict}. */
+MOE_API moe_status* moe_plan_json(const moe_plan* plan, char** json);
+/* The schedule as a picture. */
+MOE_API moe_status* moe_plan_svg(const moe_plan* plan, char** svg);
+MOE_API void moe_plan_destroy(moe_plan* plan);
+
 #ifdef __cplusplus
 }
 #endif

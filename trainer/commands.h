@@ -14,8 +14,10 @@ Result Info(const Arguments& a);
 Result Bench(const Arguments& a);
 Result BenchLayer(const Arguments& a);
 Result BenchTrain(const Arguments& a);
+Result PlanCommand(const Arguments& a);
 
 void PrintUsage();
+void PrintPlanHelp();
 // Every field with its default and its comment.
 Result PrintTrainHelp();
 

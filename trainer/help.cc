@@ -12,6 +12,7 @@ void PrintUsage() {
       "  moe train [CONFIG] [field=value ...]   train; every field has a default: moe train --help\n"
       "  moe eval RUN [field=value ...]         held-out loss of a run's newest checkpoint\n"
       "  moe generate RUN [PROMPT]              text from a run's newest checkpoint\n"
+      "  moe plan [CONFIG] [field=value ...]    layout, schedule, memory and deadlocks of any number of ranks: moe help plan\n"
       "  moe info                               CPU, kernels, UCX and CUDA found or not\n"
       "  moe bench layer|train [--against]      speed of one MoE layer, of training; beside PyTorch's\n"
       "  moe test [TARGETS]                     the tests (through the start script ./moe)\n"
@@ -20,7 +21,7 @@ void PrintUsage() {
       "  moe train                              the default model on the King James Bible, 2 ranks over UCX\n"
       "  moe train ranks=4 steps=50 run=a data.path=book.txt model.num_global_experts=16\n"
       "  moe train run=a resume=true steps=100  goes on where run a ended\n"
-      "Exit codes: 0 well, 1 failed, 2 misused, 130 interrupted (Ctrl-C saves; a second one ends at once).\n");
+      "Exit codes: 0 well, 1 failed, 2 misused, 3 a plan that hangs, 130 interrupted (Ctrl-C saves; a second one ends at once).\n");
 }
 
 Result PrintTrainHelp() {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/config/config_io.h"
-#include "core/plan/schedule.h"
+#include "core/plan/step_shape.h"
 #include "core/topology/mesh.h"
 
 namespace moe {
@@ -92,11 +92,6 @@ void CheckLatentAttention(const config::ModelConfig& m, Problems* p) {
 }
 
 }  // namespace
-
-int64_t NumMicroBatches(const config::Config& c, int64_t stages, int64_t dp) {
-  const int64_t share = (c.train().global_batch() + dp - 1) / dp, size = std::max<int64_t>(1, MicroBatchSize(c, stages, share));
-  return std::max<int64_t>(1, (share + size - 1) / size);
-}
 
 absl::Status ValidateLayout(const config::Config& c) {
   MOE_RETURN_IF_ERROR(CheckConfigRanges(c));   // what follows divides by fields

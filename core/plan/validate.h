@@ -20,8 +20,5 @@ std::vector<std::string> ConfigWarnings(const config::Config& c);
 // UNIMPLEMENTED for models that a plan can lay out and training does not compute.
 absl::Status CheckTrainable(const config::Config& c);
 
-// Micro-batches of a step: of the data-parallel rank with the most sequences.
-int64_t NumMicroBatches(const config::Config& c, int64_t stages, int64_t dp);
-
 }  // namespace moe
 #endif  // MOE_CORE_PLAN_VALIDATE_H_

@@ -29,18 +29,18 @@ bool Decode(const std::string& bytes, Hello* h) {
          in.Text(&h->build_version) && in.AtEnd();
 }
 
-Verdict Judge(const Hello& here, const Hello& there, bool taken, absl::Status* reason) {
+HelloVerdict Judge(const Hello& here, const Hello& there, bool taken, absl::Status* reason) {
   const auto mismatch = [&](const char* what, const auto& theirs, const auto& mine, const char* remedy) {
     FailureInfo info;
     info.origin_rank = 0;
     info.failed_ranks = {0, there.rank};
     *reason = WithFailureInfo(FailedPrecondition("rank ", there.rank, " has ", what, " ", theirs, ", rank 0 has ", mine, "; ", remedy), info);
-    return Verdict::kMismatch;
+    return HelloVerdict::kMismatch;
   };
   if (there.job_id != here.job_id) {
     *reason = FailedPrecondition("job id \"", there.job_id, "\" came to the rendezvous of job \"", here.job_id,
                                  "\": two jobs use one transport.port, or a process of an old job is still running");
-    return Verdict::kStranger;
+    return HelloVerdict::kStranger;
   }
   if (there.protocol != here.protocol) return mismatch("rendezvous protocol", there.protocol, here.protocol, "all ranks need the same build");
   if (there.world_size != here.world_size) return mismatch("world size", there.world_size, here.world_size, "start all ranks with the same number");
@@ -50,17 +50,17 @@ Verdict Judge(const Hello& here, const Hello& there, bool taken, absl::Status* r
   }
   if (there.rank < 1 || there.rank >= here.world_size) {
     *reason = InvalidArgument("rank ", there.rank, " came to the rendezvous; ranks of this job that come are 1 .. ", here.world_size - 1);
-    return Verdict::kStranger;
+    return HelloVerdict::kStranger;
   }
   if (there.epoch != here.epoch) {
     *reason = FailedPrecondition("rank ", there.rank, " came with epoch ", there.epoch, " to the rendezvous of epoch ", here.epoch, ": a process of an earlier generation");
-    return Verdict::kStranger;
+    return HelloVerdict::kStranger;
   }
   if (taken) {
     *reason = absl::AlreadyExistsError(absl::StrCat("rank ", there.rank, " is here already: two processes were started with one rank"));
-    return Verdict::kStranger;
+    return HelloVerdict::kStranger;
   }
-  return Verdict::kWelcome;
+  return HelloVerdict::kWelcome;
 }
 
 std::string EncodeStatus(const absl::Status& status) {

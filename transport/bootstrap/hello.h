@@ -21,13 +21,13 @@ Hello MakeHello(const RendezvousOptions& options, const std::string& data_plane)
 std::string Encode(const Hello& hello);
 bool Decode(const std::string& bytes, Hello* hello);
 
-enum class Verdict {
+enum class HelloVerdict {
   kWelcome,
   kStranger,   // of another job or a second of the same rank: refused, the job goes on
   kMismatch,   // of this job, but cannot work with it: the job fails on all ranks
 };
 // `here`: rank 0's own; `taken`: somebody with that rank is here already.
-Verdict Judge(const Hello& here, const Hello& there, bool taken, absl::Status* reason);
+HelloVerdict Judge(const Hello& here, const Hello& there, bool taken, absl::Status* reason);
 
 // A status on its way in a kRefuse frame.
 std::string EncodeStatus(const absl::Status& status);

@@ -169,11 +169,11 @@ class Root {
     }
     const bool in_range = hello.rank >= 1 && hello.rank < options_.world_size;
     absl::Status reason;
-    const Verdict verdict = Judge(mine_, hello, in_range && peers_[hello.rank] != nullptr, &reason);
-    if (verdict != Verdict::kWelcome) {
+    const HelloVerdict verdict = Judge(mine_, hello, in_range && peers_[hello.rank] != nullptr, &reason);
+    if (verdict != HelloVerdict::kWelcome) {
       Log(log_, LogLevel::kWarning, absl::StrCat("rendezvous: refused: ", reason.message()));
       s->socket->Write(FrameType::kRefuse, EncodeStatus(reason)).IgnoreError();
-      if (verdict == Verdict::kMismatch) {
+      if (verdict == HelloVerdict::kMismatch) {
         Fail(reason);
         if (in_range && peers_[hello.rank] == nullptr) peers_[hello.rank] = std::move(s->socket);  // nobody waits for it
       } else {
