@@ -27,12 +27,27 @@ std::string ModelTable(const Json& m, const Json& e, const moe_config* c) {
                                    " d_hidden ", GetText(c, "model.d_hidden")));
   s += row("parameters, global", absl::StrCat(Thousands(n("parameters", "global")), " (dense ", Thousands(n("parameters", "dense")), ", experts ", Thousands(n("parameters", "expert_global")), "), ",
                                               Thousands(n("parameters", "active_per_token")), " active per token"));
-  s += row("parameters, this rank", absl::StrCat(Thousands(n("parameters", "rank")), " (dense ", Thousands(n("parameters", "dense")), ", experts ", Thousands(n("parameters", "expert_rank")), ")"));
+  s += row("parameters, this rank", absl::StrCat(Thousands(n("parameters", "rank")), " (dense ", Thousands(n("parameters", "dense_rank")), ", experts ", Thousands(n("parameters", "expert_rank")), ")"));
   s += row("memory, this rank", absl::StrCat("about ", Mebibytes(n("memory_bytes", "total_estimate")), " (weights ", Mebibytes(n("memory_bytes", "weights")), ", gradients ", Mebibytes(n("memory_bytes", "gradients")),
                                              ", optimizer ", Mebibytes(n("memory_bytes", "optimizer")), ", activations ", Mebibytes(n("memory_bytes", "activations_estimate")), ")"));
   const auto axis = [&](const char* a) { return e.at("mesh").at(a).at("size").get<int64_t>(); };
-  s += row("ranks", absl::StrCat(e.at("world_size").get<int64_t>(), " (dp ", axis("dp"), ", ep ", axis("ep"), ", edp ", axis("edp"), "), ", e.at("device").at("threads").get<int64_t>(), " thread(s) each, transport ",
+  std::string axes = absl::StrCat("dp ", axis("dp"));
+  for (const char* a : {"tp", "cp", "pp"})
+    if (axis(a) > 1) absl::StrAppend(&axes, ", ", a, " ", axis(a));
+  absl::StrAppend(&axes, "; experts: ep ", axis("ep"));
+  for (const char* a : {"etp", "edp"})
+    if (axis(a) > 1) absl::StrAppend(&axes, ", ", a, " ", axis(a));
+  s += row("ranks", absl::StrCat(e.at("world_size").get<int64_t>(), " (", axes, "), ", e.at("device").at("threads").get<int64_t>(), " thread(s) each, transport ",
                                  e.at("transport").get<std::string>()));
+  if (m.contains("pipeline")) {
+    std::string layers;
+    for (const Json& chunk : m.at("pipeline").at("chunks")) {
+      const int64_t first = chunk.at("first").get<int64_t>(), count = chunk.at("layers").get<int64_t>();
+      absl::StrAppend(&layers, layers.empty() ? "" : " and ", count == 0 ? "none" : count == 1 ? absl::StrCat(first) : absl::StrCat(first, "-", first + count - 1));
+    }
+    s += row("pipeline", absl::StrCat(m.at("pipeline").at("kind").get<std::string>(), ", ", n("pipeline", "stages"), " stages", n("pipeline", "virtual_stages") > 1 ? absl::StrCat(" of ", n("pipeline", "virtual_stages"), " parts") : "",
+                                      ", ", n("pipeline", "micro_batches"), " micro-batches of ", n("data", "sequences_per_micro_batch"), " sequence(s) per step; layers of this stage: ", layers));
+  }
   s += row("device", e.at("device").at("details").get<std::string>());
   for (const Json& peer : e.at("peers"))
     if (!peer.get<std::string>().empty()) s += row("peer", peer.get<std::string>());

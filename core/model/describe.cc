@@ -45,6 +45,12 @@ absl::StatusOr<std::string> Model::Describe() const {
   j["data"] = {{"dp_rank", dp_rank()}, {"dp_size", dp_size()}, {"sequences_per_rank", share}, {"sequences_per_micro_batch", sequences}};
   j["mesh"] = {{"world", context_.world ? context_.world->size() : 1}, {"dp", dp_size()}, {"tp", ranks.tp()}, {"cp", ranks.cp()}, {"pp", ranks.stages()},
                {"ep", ranks.size(GroupKind::kEp)}, {"etp", ranks.size(GroupKind::kEtp)}, {"edp", ranks.size(GroupKind::kEdp)}};
+  if (ranks.stages() > 1) {
+    const int64_t P = ranks.stages(), v = shape_.schedule.virtual_stages;
+    Json layers = Json::array();
+    for (const auto& chunk : chunks_) layers.push_back({{"first", chunk->place().first_layer}, {"layers", chunk->place().num_layers}});
+    j["pipeline"] = {{"kind", Name(shape_.schedule.kind)}, {"stages", P}, {"virtual_stages", v}, {"stage", ranks.stage()}, {"micro_batches", micro_batches}, {"chunks", layers}};
+  }
   j["device_bytes"] = {{"now", context_.device->allocated_bytes()}, {"peak", context_.device->peak_allocated_bytes()}};
   return j.dump();
 }
