@@ -175,7 +175,8 @@ Result RunChildren(const Arguments& a, const moe_config* config) {
   }
   using Clock = std::chrono::steady_clock;
   int forwarded = 0;
-  int64_t first_dead = -1;
+  int64_t first_dead = -1;   // the first that a signal ended which this process did not send, in whatever order they are reaped
+  bool ended_here = false;   // this process has sent SIGKILL
   size_t running = children.size();
   Clock::time_point deadline = Clock::time_point::max();   // for those that stay behind after a failure
   while (running > 0) {
@@ -184,10 +185,13 @@ Result RunChildren(const Arguments& a, const moe_config* config) {
       for (Child& c : children)
         if (c.running) ::kill(c.pid, signals > 1 ? SIGKILL : SIGINT);
       forwarded = signals;
+      ended_here = ended_here || signals > 1;
     }
-    if (Clock::now() > deadline)
+    if (Clock::now() > deadline) {
+      ended_here = true;
       for (Child& c : children)
         if (c.running) ::kill(c.pid, SIGKILL);
+    }
     int status = 0;
     const pid_t pid = ::waitpid(-1, &status, WNOHANG);
     if (pid > 0) {
@@ -201,8 +205,8 @@ Result RunChildren(const Arguments& a, const moe_config* config) {
         if (failed && deadline == Clock::time_point::max()) {
           // The others learn of it over the control connection and end by themselves; nobody stays longer than this.
           deadline = Clock::now() + std::chrono::seconds(forwarded ? 30 : 8);
-          if (WIFSIGNALED(status) && forwarded < 2) first_dead = static_cast<int64_t>(i);
         }
+        if (WIFSIGNALED(status) && !ended_here && first_dead < 0) first_dead = static_cast<int64_t>(i);
       }
       continue;
     }

@@ -70,8 +70,12 @@ class CliTest(unittest.TestCase):
         """Process ids of the children, in order of rank."""
         with open(f"/proc/{p.pid}/task/{p.pid}/children") as f:
             pids = [int(x) for x in f.read().split()]
-        rank = lambda pid: [w for w in open(f"/proc/{pid}/cmdline").read().split("\0") if w.startswith("--internal-rank=")][0]
-        return sorted(pids, key=lambda pid: int(rank(pid).split("=")[1].split(",")[0]))
+
+        def rank(pid):
+            with open(f"/proc/{pid}/cmdline") as f:
+                word = [w for w in f.read().split("\0") if w.startswith("--internal-rank=")][0]
+            return int(word.split("=")[1].split(",")[0])
+        return sorted(pids, key=rank)
 
     def gone(self, pids):
         deadline = time.monotonic() + 10

