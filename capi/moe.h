@@ -375,6 +375,36 @@ MOE_API moe_status* moe_plan_json(const moe_plan* plan, char** json);
 MOE_API moe_status* moe_plan_svg(const moe_plan* plan, char** svg);
 MOE_API void moe_plan_destroy(moe_plan* plan);
 
+/* ---- schedules against the clock -------------------------------------------------------------------------------- */
+
+typedef struct moe_schedule_options {
+  size_t struct_size;
+  const void* extension;
+  const char* kind;           /* gpipe, 1f1b, interleaved, zero_bubble */
+  int64_t stages;             /* P >= 1 */
+  int64_t virtual_stages;     /* v per stage; 0: 2 with interleaved, else 1 */
+  int64_t micro_batches;      /* M >= 1; interleaved: a multiple of P */
+  double forward_ms;          /* of a stage's layers for one micro-batch */
+  double backward_ms;         /* of inputs and weights */
+  double backward_weight_ms;  /* the part of backward_ms for weights, which zero_bubble does later */
+  int64_t steps;              /* measured after one that is not; >= 1 */
+} moe_schedule_options;
+
+typedef struct moe_schedule_timing {
+  size_t struct_size;
+  const void* extension;
+  /* Share of the stages' time without computing, from the first forward to the last backward. By the formula (idle time of a
+   * stage: gpipe, 1f1b (P-1)(F+B); interleaved (P-1)(F+B)/v; zero_bubble (P-1)(F+B-2W); over that and M(F+B)); the median of
+   * the measured steps, the lowest and the highest. */
+  double formula, bubble, bubble_low, bubble_high;
+  double step_seconds;        /* median */
+  int32_t busy_loop;          /* 1: stages computed in a busy loop, a core each; 0: more stages than cores, they waited for the clock */
+} moe_schedule_timing;
+
+/* Runs the engine's program of a schedule with real messages between stages, which are threads of this process, over layers that
+ * compute nothing and only take the time given. */
+MOE_API moe_status* moe_measure_schedule(const moe_schedule_options* options, moe_schedule_timing* timing);
+
 #ifdef __cplusplus
 }
 #endif

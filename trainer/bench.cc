@@ -83,7 +83,8 @@ Result Bench(const Arguments& a) {
   const std::string what = a.words.empty() ? "" : a.words[0];
   if (what == "layer") return BenchLayer(a);
   if (what == "train" || what == "train-once") return BenchTrain(a);
-  return Result::Misuse(absl::StrCat("moe bench ", what, ": choose layer or train"));
+  if (what == "pipeline") return BenchPipeline(a);
+  return Result::Misuse(absl::StrCat("moe bench ", what, ": choose layer, train or pipeline"));
 }
 
 }  // namespace moe::trainer

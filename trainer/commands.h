@@ -14,6 +14,7 @@ Result Info(const Arguments& a);
 Result Bench(const Arguments& a);
 Result BenchLayer(const Arguments& a);
 Result BenchTrain(const Arguments& a);
+Result BenchPipeline(const Arguments& a);
 Result PlanCommand(const Arguments& a);
 
 void PrintUsage();

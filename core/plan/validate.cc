@@ -81,7 +81,7 @@ void CheckExpertTensorParallel(const config::ModelConfig& m, const Mesh& mesh, P
   const int64_t etp = mesh.size(Axis::kEtp), stage_ranks = mesh.world_size() / mesh.size(Axis::kPp);
   if (m.d_hidden() % etp == 0) return;
   Add(p, "mesh.etp is ", etp, ", no divisor of model.d_hidden, which is ", m.d_hidden(), ": every rank holds an equal part of each expert's inner width; nearest that works: mesh.etp=",
-      NearestDivisors(std::gcd(m.d_hidden(), stage_ranks), etp));
+      NearestDivisors(std::gcd(m.d_hidden(), stage_ranks), etp), ", or model.d_hidden=", NearestMultiples(etp, m.d_hidden()));
 }
 
 void CheckLatentAttention(const config::ModelConfig& m, Problems* p) {
