@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "capi/cores.h"
+#include "capi/step_efficiency.h"
 #include "core/comm/communicator.h"
 #include "core/device/arena.h"
 #include "core/device/device.h"
@@ -89,17 +90,44 @@ absl::Status MeasureMessages(Machine* m) {
   return absl::OkStatus();
 }
 
+// The same on `copies` devices at once, as ranks that share the machine find it: the mean rate.
+absl::Status MeasureDevices(const config::Config& c, int64_t copies, Machine* m) {
+  std::vector<Machine> each(copies);
+  std::vector<absl::Status> status(copies);
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < copies; ++i) {
+    threads.emplace_back([&, i] {
+      status[i] = [&]() -> absl::Status {
+        MOE_ASSIGN_OR_RETURN(const auto device, MakeCpuDevice(static_cast<int>(m->threads)));
+        return MeasureDevice(c, device.get(), &each[i]);
+      }();
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  m->gflops = m->memory_gbs = 0;
+  for (int64_t i = 0; i < copies; ++i) {
+    MOE_RETURN_IF_ERROR(status[i]);
+    m->gflops += each[i].gflops / static_cast<double>(copies);
+    m->memory_gbs += each[i].memory_gbs / static_cast<double>(copies);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Machine> MeasureMachine(const config::Config& c) {
   Machine m;
   m.shared_cores = UsableCores();
   m.threads = c.threads() > 0 ? c.threads() : std::max<int64_t>(1, m.shared_cores / c.ranks());
-  MOE_ASSIGN_OR_RETURN(const auto device, MakeCpuDevice(static_cast<int>(m.threads)));
-  MOE_RETURN_IF_ERROR(MeasureDevice(c, device.get(), &m));
+  // More would take turns, which the simulated step accounts for.
+  const int64_t copies = std::max<int64_t>(1, std::min<int64_t>(c.ranks(), m.shared_cores / m.threads));
+  MOE_RETURN_IF_ERROR(MeasureDevices(c, copies, &m));
   MOE_RETURN_IF_ERROR(MeasureMessages(&m));
-  m.source = absl::StrFormat("measured here: %.0f GFLOP/s, %.1f GB/s memory of a rank of %d threads, %.1f us and %.1f GB/s between ranks; %d cores for all ranks", m.gflops, m.memory_gbs, m.threads, m.latency_us, m.bandwidth_gbs,
-                             m.shared_cores);
+  MOE_ASSIGN_OR_RETURN(const double efficiency, StepEfficiency(c, m, copies));
+  m.source = absl::StrFormat("measured here: %.0f GFLOP/s, %.1f GB/s memory of a rank of %d threads, %.1f us and %.1f GB/s between ranks; %d cores for all ranks; steps of a short model reach %.0f%% of what these rates say", m.gflops,
+                             m.memory_gbs, m.threads, m.latency_us, m.bandwidth_gbs, m.shared_cores, 100 * efficiency);
+  m.gflops *= efficiency;
+  m.memory_gbs *= efficiency;
   return m;
 }
 

@@ -8,7 +8,8 @@
 
 namespace moe::capi {
 
-// Products in the shapes of the model's layers, copies through memory, messages between two threads. About a second.
+// Products in the shapes of the model's layers, copies through memory, messages between two threads, steps of a short model; on as
+// many ranks at once as the cores hold. Some seconds. INVALID_ARGUMENT for a layout that the ranks cannot have.
 absl::StatusOr<Machine> MeasureMachine(const config::Config& c);
 
 }  // namespace moe::capi
