@@ -357,7 +357,7 @@ typedef struct moe_plan_options {
   double memory_gbs;          /* GB/s */
   double latency_us;          /* of one message */
   double bandwidth_gbs;       /* GB/s of a rank to the others */
-  int32_t measure;            /* 1: rates that are 0 are measured here, as of ranks that all share this machine; takes a second */
+  int32_t measure;            /* 1: rates that are 0 are measured here, as of ranks that all share this machine; takes some seconds */
 } moe_plan_options;
 
 /* Any number of ranks on one thread of this process. Validates the configuration. A deadlock is not an error: see

@@ -15,6 +15,7 @@ void PrintUsage() {
       "  moe plan [CONFIG] [field=value ...]    layout, schedule, memory and deadlocks of any number of ranks: moe help plan\n"
       "  moe info                               CPU, kernels, UCX and CUDA found or not\n"
       "  moe bench layer|train [--against]      speed of one MoE layer, of training; beside PyTorch's\n"
+      "  moe bench pipeline [--predict]         bubbles against their formulas, plan times; predicted step times\n"
       "  moe test [TARGETS]                     the tests (through the start script ./moe)\n"
       "\n"
       "CONFIG is protobuf text or JSON. Examples:\n"
