@@ -358,6 +358,8 @@ typedef struct moe_plan_options {
   double latency_us;          /* of one message */
   double bandwidth_gbs;       /* GB/s of a rank to the others */
   int32_t measure;            /* 1: rates that are 0 are measured here, as of ranks that all share this machine; takes some seconds */
+  /* Routes to the busiest rank of an expert-parallel group over the mean of its ranks, >= 1; 0: 1, even routing. */
+  double imbalance;
 } moe_plan_options;
 
 /* Any number of ranks on one thread of this process. Validates the configuration. A deadlock is not an error: see

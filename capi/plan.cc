@@ -55,6 +55,10 @@ moe_status* moe_plan_create(const moe_config* config, const moe_plan_options* op
     MOE_RETURN_IF_ERROR(moe::ValidateConfig(config->config, *moe::MakeDefaultRegistry()));
     moe::PlanOptions plan_options;
     MOE_ASSIGN_OR_RETURN(plan_options.machine, MachineOf(config->config, o));
+    if (o.imbalance != 0) {
+      if (!(o.imbalance >= 1 && std::isfinite(o.imbalance))) return moe::InvalidArgument("options.imbalance is ", o.imbalance, ", must be at least 1, or 0 for even routing");
+      plan_options.imbalance = o.imbalance;
+    }
     if (o.seeded_mistake != nullptr) plan_options.seeded_mistake = o.seeded_mistake;
     MOE_ASSIGN_OR_RETURN(moe::PlanReport report, moe::MakePlanReport(config->config, plan_options));
     *plan = new moe_plan{std::move(report)};

@@ -2,6 +2,7 @@
 // and its proof take against the number of ranks; with --predict the plan's step time against the measured one.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -48,6 +49,10 @@ Result Bubbles(const Arguments& a) {
   for (const int64_t P : stages) {
     for (const int64_t M : micro) {
       for (const char* kind : {"gpipe", "1f1b", "interleaved", "zero_bubble"}) {
+        if (std::string(kind) == "interleaved" && M % P != 0) {
+          std::fprintf(stderr, "%-12s %7lld %6lld  left out: needs micro-batches in a multiple of the stages\n", kind, static_cast<long long>(P), static_cast<long long>(M));
+          continue;
+        }
         moe_schedule_options o;
         MOE_INIT(o);
         o.kind = kind;
@@ -109,16 +114,34 @@ Result PlanTimes(const Arguments& a) {
   return {};
 }
 
-struct Layout { const char* name; std::vector<std::string> fields; std::vector<double> measured, predicted; };
+struct Layout { const char* name; int64_t ep; std::vector<std::string> fields; std::vector<double> measured, predicted, imbalance; };
+
+// Mean over layers of the routes to the busiest of `ep` blocks of experts over the mean of the blocks.
+double Imbalance(const std::vector<int64_t>& count, int64_t experts, int64_t ep) {
+  double sum = 0;
+  const int64_t layers = static_cast<int64_t>(count.size()) / experts, block = experts / ep;
+  for (int64_t l = 0; l < layers; ++l) {
+    double most = 0, all = 0;
+    for (int64_t r = 0; r < ep; ++r) {
+      double rank = 0;
+      for (int64_t e = 0; e < block; ++e) rank += static_cast<double>(count[l * experts + r * block + e]);
+      most = std::max(most, rank);
+      all += rank;
+    }
+    sum += most * static_cast<double>(ep) / all;
+  }
+  return layers > 0 ? sum / static_cast<double>(layers) : 1;
+}
 
 // The step time of a plan: rates measured now.
-Result Predict(const Arguments& a, const std::vector<std::string>& fields, double* seconds) {
+Result Predict(const Arguments& a, const std::vector<std::string>& fields, double imbalance, double* seconds) {
   Config config;
   MOE_TRY(MakeConfig("", a, &config));
   MOE_TRY(SetFields(config.get(), fields));
   moe_plan_options o;
   MOE_INIT(o);
   o.measure = 1;
+  o.imbalance = imbalance;
   moe_plan* made = nullptr;
   MOE_TRY(Check(moe_plan_create(config.get(), &o, &made)));
   const Plan plan(made);
@@ -128,7 +151,7 @@ Result Predict(const Arguments& a, const std::vector<std::string>& fields, doubl
   return {};
 }
 
-Result Measure(const Arguments& a, const std::vector<std::string>& fields, int64_t steps, std::vector<double>* seconds) {
+Result Measure(const Arguments& a, const std::vector<std::string>& fields, int64_t steps, int64_t ep, std::vector<double>* seconds, double* imbalance) {
   std::vector<std::string> command = {Self(), "bench", "train-once", absl::StrCat("--steps=", steps), "--warmup=2"};
   double tokens = 0;
   Config config;
@@ -139,44 +162,48 @@ Result Measure(const Arguments& a, const std::vector<std::string>& fields, int64
   command.insert(command.end(), fields.begin(), fields.end());
   std::vector<Json> lines;
   MOE_TRY(RunForJson(command, &lines));
-  for (const Json& j : lines)
-    if (j.contains("rates"))
-      for (const Json& rate : j["rates"]) seconds->push_back(tokens / rate.get<double>());
+  for (const Json& j : lines) {
+    if (!j.contains("rates")) continue;
+    for (const Json& rate : j["rates"]) seconds->push_back(tokens / rate.get<double>());
+    *imbalance = Imbalance(j["expert_count"].get<std::vector<int64_t>>(), GetInt(config.get(), "model.num_global_experts"), ep);
+  }
   return {};
 }
 
 Result Predictions(const Arguments& a) {
   const int64_t rounds = IntFlag(a, "--rounds", 3), steps = IntFlag(a, "--steps", 5);
   std::vector<Layout> layouts = {
-      {"1 rank", {"ranks=1"}, {}, {}},
-      {"dp 2", {"ranks=2", "mesh.ep=1"}, {}, {}},
-      {"dp 2, ep 2", {"ranks=2", "mesh.ep=2"}, {}, {}},
-      {"tp 2, ep 2", {"ranks=2", "mesh.tp=2", "mesh.ep=2"}, {}, {}},
-      {"cp 2, ep 2", {"ranks=2", "mesh.cp=2", "mesh.ep=2"}, {}, {}},
-      {"etp 2", {"ranks=2", "mesh.etp=2", "mesh.ep=1"}, {}, {}},
-      {"pp 2, gpipe", {"ranks=2", "mesh.pp=2", "pipeline.kind=gpipe"}, {}, {}},
-      {"pp 2, 1f1b", {"ranks=2", "mesh.pp=2", "pipeline.kind=1f1b"}, {}, {}},
-      {"pp 2, interleaved", {"ranks=2", "mesh.pp=2", "pipeline.kind=interleaved"}, {}, {}},
-      {"pp 2, zero_bubble", {"ranks=2", "mesh.pp=2", "pipeline.kind=zero_bubble"}, {}, {}},
+      {"1 rank", 1, {"ranks=1"}, {}, {}, {}},
+      {"dp 2", 1, {"ranks=2", "mesh.ep=1"}, {}, {}, {}},
+      {"dp 2, ep 2", 2, {"ranks=2", "mesh.ep=2"}, {}, {}, {}},
+      {"tp 2, ep 2", 2, {"ranks=2", "mesh.tp=2", "mesh.ep=2"}, {}, {}, {}},
+      {"cp 2, ep 2", 2, {"ranks=2", "mesh.cp=2", "mesh.ep=2"}, {}, {}, {}},
+      {"etp 2", 1, {"ranks=2", "mesh.etp=2", "mesh.ep=1"}, {}, {}, {}},
+      {"pp 2, gpipe", 1, {"ranks=2", "mesh.pp=2", "pipeline.kind=gpipe"}, {}, {}, {}},
+      {"pp 2, 1f1b", 1, {"ranks=2", "mesh.pp=2", "pipeline.kind=1f1b"}, {}, {}, {}},
+      {"pp 2, interleaved", 1, {"ranks=2", "mesh.pp=2", "pipeline.kind=interleaved"}, {}, {}, {}},
+      {"pp 2, zero_bubble", 1, {"ranks=2", "mesh.pp=2", "pipeline.kind=zero_bubble"}, {}, {}, {}},
   };
   std::fprintf(stderr, "\nStep time: the plan's against the measured one, %lld rounds in turn\n", static_cast<long long>(rounds));
   for (int64_t r = 0; r < rounds; ++r) {
     for (Layout& l : layouts) {
-      double seconds = 0;
-      MOE_TRY(Predict(a, l.fields, &seconds));
+      // What the routing is belongs to the data, not to the layout: the plan is told.
+      double seconds = 0, imbalance = 1;
+      MOE_TRY(Measure(a, l.fields, steps, l.ep, &l.measured, &imbalance));
+      MOE_TRY(Predict(a, l.fields, imbalance, &seconds));
       l.predicted.push_back(seconds);
-      MOE_TRY(Measure(a, l.fields, steps, &l.measured));
+      l.imbalance.push_back(imbalance);
       std::fprintf(stderr, "round %lld/%lld  %-18s predicted %8.1f ms  measured %8.1f ms\n", static_cast<long long>(r + 1), static_cast<long long>(rounds), l.name, 1e3 * seconds, 1e3 * SpreadOf(l.measured).median);
     }
   }
-  std::fprintf(stderr, "\n%-18s %13s %12s %19s %8s\n", "layout", "predicted ms", "measured ms", "lowest..highest", "ratio");
+  std::fprintf(stderr, "\n%-18s %13s %12s %19s %8s %10s\n", "layout", "predicted ms", "measured ms", "lowest..highest", "ratio", "imbalance");
   int64_t within = 0;
   for (const Layout& l : layouts) {
     const Spread p = SpreadOf(l.predicted), m = SpreadOf(l.measured);
     const double ratio = p.median / m.median;
     within += std::abs(ratio - 1) <= 0.15;
-    std::printf("%s\n", Json({{"bench", "predict"}, {"layout", l.name}, {"predicted_ms", 1e3 * p.median}, {"measured_ms", 1e3 * m.median}, {"measured_min", 1e3 * m.low}, {"measured_max", 1e3 * m.high}, {"ratio", ratio}}).dump().c_str());
-    std::fprintf(stderr, "%-18s %13.1f %12.1f  %8.1f..%8.1f %8.3f\n", l.name, 1e3 * p.median, 1e3 * m.median, 1e3 * m.low, 1e3 * m.high, ratio);
+    std::printf("%s\n", Json({{"bench", "predict"}, {"layout", l.name}, {"predicted_ms", 1e3 * p.median}, {"measured_ms", 1e3 * m.median}, {"measured_min", 1e3 * m.low}, {"measured_max", 1e3 * m.high}, {"ratio", ratio}, {"imbalance", SpreadOf(l.imbalance).median}}).dump().c_str());
+    std::fprintf(stderr, "%-18s %13.1f %12.1f  %8.1f..%8.1f %8.3f %10.3f\n", l.name, 1e3 * p.median, 1e3 * m.median, 1e3 * m.low, 1e3 * m.high, ratio, SpreadOf(l.imbalance).median);
   }
   std::fprintf(stderr, "%lld of %zu within 15%%\n", static_cast<long long>(within), layouts.size());
   return {};

@@ -56,12 +56,14 @@ Result Once(const Arguments& a) {
     double peak = 0;
     MOE_TRY(Check(moe_engine_measure_peak(s->engine(), &peak)));
     MOE_TRY(CheckRunning(moe_group_all_reduce(s->world(), &peak, 1, MOE_FLOAT64, MOE_SUM, nullptr)));
+    std::vector<int64_t> count(static_cast<size_t>((GetInt(config.get(), "model.num_layers") - GetInt(config.get(), "model.num_dense_layers")) * GetInt(config.get(), "model.num_global_experts")));
+    MOE_TRY(Check(moe_model_expert_count(s->model(), count.data(), static_cast<int64_t>(count.size()))));
     if (s->leader()) {
       // 6 operations per active parameter and token (forward 2, backward 4), and attention's products: 6 * layers * heads * head *
       // seq per token, half of the square being masked.
       const double layers = GetDouble(config.get(), "model.num_layers"), d_model = GetDouble(config.get(), "model.d_model");
       const double flop = 6.0 * d["parameters"]["active_per_token"].get<double>() + 6.0 * layers * d_model * static_cast<double>(seq);
-      std::printf("%s\n", Json({{"rates", rate}, {"peak_rss_mb", mb}, {"fma_peak_gflops", peak}, {"flop_per_token", flop}, {"parameters", d["parameters"]["global"]}}).dump().c_str());
+      std::printf("%s\n", Json({{"rates", rate}, {"peak_rss_mb", mb}, {"fma_peak_gflops", peak}, {"flop_per_token", flop}, {"parameters", d["parameters"]["global"]}, {"expert_count", count}}).dump().c_str());
       std::fflush(stdout);
     }
     return s->Close();

@@ -36,6 +36,7 @@ void PrintPlanHelp() {
       "                         assumed ones\n"
       "  --gflops=N --memory-gbs=N --latency-us=N --bandwidth-gbs=N\n"
       "                         rates of a rank to predict with: matrix products, memory, one message, network\n"
+      "  --imbalance=N          routes to the busiest rank of an expert-parallel group over the mean: 1 if routing is even\n"
       "  --seeded-mistake=NAME  puts a mistake into the programs, to see it found: group_across_stages,\n"
       "                         unfused_send_recv, opposite_group_order, missing_norm_all_reduce, missing_micro_batch\n"
       "\n"
@@ -44,7 +45,7 @@ void PrintPlanHelp() {
 }
 
 Result PlanCommand(const Arguments& a) {
-  MOE_TRY(CheckFlags(a, {"--json", "--svg", "--measure", "--seeded-mistake", "--gflops", "--memory-gbs", "--latency-us", "--bandwidth-gbs", "--config"}));
+  MOE_TRY(CheckFlags(a, {"--json", "--svg", "--measure", "--seeded-mistake", "--gflops", "--memory-gbs", "--latency-us", "--bandwidth-gbs", "--imbalance", "--config"}));
   // `--svg FILE` and `--config FILE` as two words: the flag is empty and the file is among the words.
   std::vector<std::string> words = a.words;
   std::string svg = a.Flag("--svg", ""), file = a.Flag("--config", "");
@@ -75,6 +76,7 @@ Result PlanCommand(const Arguments& a) {
   MOE_TRY(RateFlag(a, "--memory-gbs", &o.memory_gbs));
   MOE_TRY(RateFlag(a, "--latency-us", &o.latency_us));
   MOE_TRY(RateFlag(a, "--bandwidth-gbs", &o.bandwidth_gbs));
+  MOE_TRY(RateFlag(a, "--imbalance", &o.imbalance));
   moe_plan* made = nullptr;
   MOE_TRY(Check(moe_plan_create(config.get(), &o, &made)));
   const Plan plan(made);

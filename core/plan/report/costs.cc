@@ -17,8 +17,8 @@ void Append(const OpCost& from, double times, OpCost* to) {
 
 }  // namespace
 
-StepCosts::StepCosts(const config::Config& c, const Mesh& mesh, const std::vector<Chunk>& chunks, int64_t micro_batches, const Machine& machine)
-    : c_(c), mesh_(mesh), machine_(machine), element_(static_cast<double>(ElementBytes(c.model()))) {
+StepCosts::StepCosts(const config::Config& c, const Mesh& mesh, const std::vector<Chunk>& chunks, int64_t micro_batches, const Machine& machine, double imbalance)
+    : c_(c), mesh_(mesh), machine_(machine), imbalance_(mesh.size(Axis::kEp) > 1 ? imbalance : 1), element_(static_cast<double>(ElementBytes(c.model()))) {
   const double tp = static_cast<double>(mesh.size(Axis::kTp)), cp = static_cast<double>(mesh.size(Axis::kCp)), dp = static_cast<double>(mesh.size(Axis::kDp));
   // The micro-batches of a data-parallel rank on average: the last one may be smaller.
   shape_.sequences = std::ceil(static_cast<double>(c.train().global_batch()) / dp) / static_cast<double>(micro_batches);
@@ -91,10 +91,10 @@ void StepCosts::AddLayer(bool moe_layer, double count, ChunkCosts* out) const {
     both(GroupKind::kTp, "ffn reduce", to_peers);
   }
   if (moe_layer) {
-    const double E = static_cast<double>(m.num_global_experts()), F = static_cast<double>(m.d_hidden()) / etp, routes = R * static_cast<double>(m.top_k()), rows = routes * etp;
+    const double E = static_cast<double>(m.num_global_experts()), F = static_cast<double>(m.d_hidden()) / etp, routes = R * static_cast<double>(m.top_k()), rows = routes * etp * imbalance_;
     matrices(static_cast<double>(p.router), R, D + E);
     memory(4 * R * E + 8 * routes * D);
-    const double dispatched = routes * D * e * (ep - 1) / ep, gathered = (etp - 1) * routes * D * e;
+    const double dispatched = routes * D * e * (ep - 1) / ep * imbalance_, gathered = (etp - 1) * routes * D * e * imbalance_;
     if (c_.gate().has_capacity_factor()) {
       const double stage = static_cast<double>(mesh_.GroupSize(GroupKind::kStage, 0));
       forward.traffic.push_back(Collective(GroupKind::kStage, "capacity", (stage - 1) * E * static_cast<double>(m.top_k()) * 8));

@@ -1,5 +1,6 @@
 // What every operation of a step costs a rank: seconds of computing and of communicating, bytes sent by axis. Per pipeline stage
-// and kind of operation, never per rank: all ranks of a stage do the same, with routing taken as even.
+// and kind of operation, never per rank: all ranks of a stage do the same. Where routing is uneven, all take as long
+// as the busiest rank of an expert-parallel group.
 //
 // A matrix product takes what is longer, its multiply-adds or the reading of its operands; all else is bound by memory. Backward
 // is twice the products of forward: one half for the inputs, one for the weights; attention's scores are made again.
@@ -43,7 +44,7 @@ struct MicroShape {
 
 class StepCosts {
  public:
-  StepCosts(const config::Config& c, const Mesh& mesh, const std::vector<Chunk>& chunks, int64_t micro_batches, const Machine& machine);
+  StepCosts(const config::Config& c, const Mesh& mesh, const std::vector<Chunk>& chunks, int64_t micro_batches, const Machine& machine, double imbalance = 1);
 
   // Of an op of a stage's program. Exchanges cost their senders nothing but the bytes in `traffic`; how long a message is on
   // its way is TransferSeconds.
@@ -69,6 +70,7 @@ class StepCosts {
   config::Config c_;
   Mesh mesh_;
   Machine machine_;
+  double imbalance_;
   double element_;
   MicroShape shape_;
   std::vector<ChunkCosts> chunks_;

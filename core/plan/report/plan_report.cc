@@ -74,7 +74,7 @@ absl::StatusOr<PlanReport> MakePlanReport(const config::Config& c, const PlanOpt
   MOE_ASSIGN_OR_RETURN(World world, MakeWorld(c, mesh, shape, head_rows));
   r.programs = world.programs;
   for (const Op& op : r.programs.front()) r.routed_first = r.routed_first || op.kind == OpKind::kRoute;
-  const StepCosts costs(c, mesh, world.chunks, micro, options.machine);
+  const StepCosts costs(c, mesh, world.chunks, micro, options.machine, options.imbalance);
   r.micro = costs.shape();
   MOE_ASSIGN_OR_RETURN(r.timeline, Simulate(r.programs, [&](int64_t s, const Op& op) { return op.kind == OpKind::kExchange ? 0 : costs.Of(s, op).seconds(); }, costs.TransferSeconds(), options.machine, ranks_per_stage));
 
