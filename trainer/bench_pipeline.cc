@@ -88,13 +88,16 @@ Result SetFields(moe_config* c, const std::vector<std::string>& fields) {
 // DeepSeek-V3's shape over more and more ranks.
 Result PlanTimes(const Arguments& a) {
   std::vector<int64_t> ranks;
-  MOE_TRY(IntList(a, "--ranks", "128,1024,10240,102400", &ranks));
+  MOE_TRY(IntList(a, "--ranks", "100,1000,10000,100000", &ranks));
   std::fprintf(stderr, "\nPlan and proof, DeepSeek-V3's layers\n\n%9s %10s %14s %9s  %s\n", "ranks", "seconds", "us per rank", "MiB", "verdict");
   for (const int64_t n : ranks) {
     moe_config* raw = nullptr;
     MOE_TRY(Check(moe_config_create(&raw)));
     const Config config(raw);
-    const int64_t pp = n >= 4096 ? 16 : n >= 512 ? 8 : 4, ep = std::min<int64_t>(64, n / pp);
+    int64_t pp = n >= 4096 ? 16 : n >= 512 ? 8 : 4;
+    while (n % pp != 0) pp /= 2;
+    int64_t ep = std::min<int64_t>(64, n / pp);
+    while (n / pp % ep != 0) --ep;
     MOE_TRY(SetFields(raw, {absl::StrCat("ranks=", n), absl::StrCat("mesh.pp=", pp), absl::StrCat("mesh.ep=", ep), "model.num_layers=61", "model.num_dense_layers=3", "model.num_global_experts=256", "model.top_k=8", "model.d_model=7168",
                             "model.d_hidden=2048", "model.num_heads=128", "model.num_kv_heads=128", "model.vocab_size=129280", "train.seq_len=4096", absl::StrCat("train.global_batch=", n / pp * 4 * pp), "train.micro_batch=1"}));
     moe_plan_options o;
