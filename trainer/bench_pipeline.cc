@@ -97,7 +97,7 @@ Result PlanTimes(const Arguments& a) {
     int64_t pp = n >= 4096 ? 16 : n >= 512 ? 8 : 4;
     while (n % pp != 0) pp /= 2;
     int64_t ep = std::min<int64_t>(64, n / pp);
-    while (n / pp % ep != 0) --ep;
+    while (n / pp % ep != 0 || 256 % ep != 0) --ep;   // equal shares of 256 experts
     MOE_TRY(SetFields(raw, {absl::StrCat("ranks=", n), absl::StrCat("mesh.pp=", pp), absl::StrCat("mesh.ep=", ep), "model.num_layers=61", "model.num_dense_layers=3", "model.num_global_experts=256", "model.top_k=8", "model.d_model=7168",
                             "model.d_hidden=2048", "model.num_heads=128", "model.num_kv_heads=128", "model.vocab_size=129280", "train.seq_len=4096", absl::StrCat("train.global_batch=", n / pp * 4 * pp), "train.micro_batch=1"}));
     moe_plan_options o;
