@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "capi/copies.h"
 #include "capi/cores.h"
 #include "capi/step_efficiency.h"
 #include "core/comm/communicator.h"
@@ -34,7 +37,10 @@ absl::StatusOr<double> MedianSeconds(double budget, F f) {
   return all[all.size() / 2];
 }
 
-absl::Status MeasureDevice(const config::Config& c, Device* device, Machine* m) {
+struct Rates { double gflops = 0, memory_gbs = 0; };
+
+absl::StatusOr<Rates> MeasureDevice(const config::Config& c, Device* device) {
+  Rates r;
   const config::ModelConfig& model = c.model();
   // One expert's rows of a micro-batch, and widths, no larger than what shows the rate.
   const int64_t tokens = std::max<int64_t>(1, c.train().micro_batch()) * c.train().seq_len();
@@ -45,15 +51,15 @@ absl::Status MeasureDevice(const config::Config& c, Device* device, Machine* m) 
   MOE_ASSIGN_OR_RETURN(const TensorView y, arena.Make(DType::kF32, {rows, out}));
   for (const TensorView& t : {x, w, y}) MOE_RETURN_IF_ERROR(device->Fill(t, 0.5));
   MOE_ASSIGN_OR_RETURN(const double product, MedianSeconds(0.2, [&] { return device->Gemm(false, true, 1, x, w, 0, y); }));
-  m->gflops = 2e-9 * static_cast<double>(rows * in * out) / product;
+  r.gflops = 2e-9 * static_cast<double>(rows * in * out) / product;
   // Beyond the caches of this rank; reads two, writes one.
   const int64_t n = int64_t{8} << 20;
   MOE_ASSIGN_OR_RETURN(const TensorView a, arena.Make(DType::kF32, {n}));
   MOE_ASSIGN_OR_RETURN(const TensorView b, arena.Make(DType::kF32, {n}));
   for (const TensorView& t : {a, b}) MOE_RETURN_IF_ERROR(device->Fill(t, 0.5));
   MOE_ASSIGN_OR_RETURN(const double copy, MedianSeconds(0.2, [&] { return device->Axpy(1e-3, a, b); }));
-  m->memory_gbs = 12e-9 * static_cast<double>(n) / copy;
-  return absl::OkStatus();
+  r.memory_gbs = 12e-9 * static_cast<double>(n) / copy;
+  return r;
 }
 
 // Two ranks as threads: all-to-all of a few bytes and of megabytes.
@@ -92,23 +98,15 @@ absl::Status MeasureMessages(Machine* m) {
 
 // The same on `copies` devices at once, as ranks that share the machine find it: the mean rate.
 absl::Status MeasureDevices(const config::Config& c, int64_t copies, Machine* m) {
-  std::vector<Machine> each(copies);
-  std::vector<absl::Status> status(copies);
-  std::vector<std::thread> threads;
-  for (int64_t i = 0; i < copies; ++i) {
-    threads.emplace_back([&, i] {
-      status[i] = [&]() -> absl::Status {
-        MOE_ASSIGN_OR_RETURN(const auto device, MakeCpuDevice(static_cast<int>(m->threads)));
-        return MeasureDevice(c, device.get(), &each[i]);
-      }();
-    });
-  }
-  for (std::thread& t : threads) t.join();
+  const auto measure = [&](int64_t) -> absl::StatusOr<Rates> {
+    MOE_ASSIGN_OR_RETURN(const auto device, MakeCpuDevice(static_cast<int>(m->threads)));
+    return MeasureDevice(c, device.get());
+  };
+  MOE_ASSIGN_OR_RETURN(const std::vector<Rates> each, RunCopies<Rates>(copies, measure));
   m->gflops = m->memory_gbs = 0;
-  for (int64_t i = 0; i < copies; ++i) {
-    MOE_RETURN_IF_ERROR(status[i]);
-    m->gflops += each[i].gflops / static_cast<double>(copies);
-    m->memory_gbs += each[i].memory_gbs / static_cast<double>(copies);
+  for (const Rates& r : each) {
+    m->gflops += r.gflops / static_cast<double>(copies);
+    m->memory_gbs += r.memory_gbs / static_cast<double>(copies);
   }
   return absl::OkStatus();
 }
@@ -123,11 +121,16 @@ absl::StatusOr<Machine> MeasureMachine(const config::Config& c) {
   const int64_t copies = std::max<int64_t>(1, std::min<int64_t>(c.ranks(), m.shared_cores / m.threads));
   MOE_RETURN_IF_ERROR(MeasureDevices(c, copies, &m));
   MOE_RETURN_IF_ERROR(MeasureMessages(&m));
-  MOE_ASSIGN_OR_RETURN(const double efficiency, StepEfficiency(c, m, copies));
-  m.source = absl::StrFormat("measured here: %.0f GFLOP/s, %.1f GB/s memory of a rank of %d threads, %.1f us and %.1f GB/s between ranks; %d cores for all ranks; steps of a short model reach %.0f%% of what these rates say", m.gflops,
-                             m.memory_gbs, m.threads, m.latency_us, m.bandwidth_gbs, m.shared_cores, 100 * efficiency);
-  m.gflops *= efficiency;
-  m.memory_gbs *= efficiency;
+  MOE_ASSIGN_OR_RETURN(const std::optional<double> efficiency, StepEfficiency(c, m, copies));
+  m.source = absl::StrFormat("measured here: %.0f GFLOP/s, %.1f GB/s memory of a rank of %d threads, %.1f us and %.1f GB/s between ranks; %d cores for all ranks", m.gflops,
+                             m.memory_gbs, m.threads, m.latency_us, m.bandwidth_gbs, m.shared_cores);
+  if (!efficiency) {
+    absl::StrAppend(&m.source, "; no step was tried: the model is too large here");
+    return m;
+  }
+  absl::StrAppendFormat(&m.source, "; steps of a short model reach %.0f%% of what these rates say", 100 * *efficiency);
+  m.gflops *= *efficiency;
+  m.memory_gbs *= *efficiency;
   return m;
 }
 

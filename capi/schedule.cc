@@ -1,8 +1,9 @@
 #include <algorithm>
-#include <cmath>
-#include <thread>
+#include <memory>
+#include <vector>
 
 #include "capi/boundary.h"
+#include "capi/copies.h"
 #include "capi/cores.h"
 #include "core/device/device.h"
 #include "core/model/schedule_timing.h"
@@ -55,24 +56,23 @@ absl::Status Measure(const moe_schedule_options& o, moe_schedule_timing* out) {
   MOE_ASSIGN_OR_RETURN(shape.kind, moe::ParseScheduleKind(o.kind));
   shape.stages = o.stages;
   shape.micro_batches = o.micro_batches;
-  shape.virtual_stages = o.virtual_stages > 0 ? o.virtual_stages : shape.kind == moe::ScheduleKind::kInterleaved && o.stages > 1 ? 2 : 1;
+  moe::config::Config c;
+  c.mutable_pipeline()->set_kind(o.kind);
+  c.mutable_pipeline()->set_virtual_stages(o.virtual_stages);
+  shape.virtual_stages = moe::VirtualStages(c, o.stages);
   MOE_RETURN_IF_ERROR(moe::MakeSchedule(shape).status());   // before any thread waits for another
   const moe::StageTimes times{o.forward_ms * 1e-3, o.backward_ms * 1e-3, o.backward_weight_ms * 1e-3};
   const bool spin = o.stages <= moe::capi::UsableCores();
   const auto world = std::make_shared<moe::InprocWorld>(o.stages);
-  std::vector<absl::StatusOr<Timings>> stages(o.stages, absl::UnknownError("not run"));
-  std::vector<std::thread> threads;
-  for (int64_t i = 0; i < o.stages; ++i)
-    threads.emplace_back([&, i] { stages[i] = RunStage(shape, times, spin ? moe::Emulation::kBusyLoop : moe::Emulation::kTimedWait, o.steps, world, i); });
-  for (std::thread& t : threads) t.join();
-  for (const auto& s : stages) MOE_RETURN_IF_ERROR(s.status());
+  const auto run = [&](int64_t stage) { return RunStage(shape, times, spin ? moe::Emulation::kBusyLoop : moe::Emulation::kTimedWait, o.steps, world, stage); };
+  MOE_ASSIGN_OR_RETURN(const std::vector<Timings> stages, moe::capi::RunCopies<Timings>(o.stages, run));
   std::vector<double> bubbles, spans;
   for (int64_t step = 0; step < o.steps; ++step) {
     double first = 1e300, last = 0, busy = 0;
-    for (const auto& s : stages) {
-      first = std::min(first, (*s)[step].first);
-      last = std::max(last, (*s)[step].last);
-      busy += (*s)[step].busy;
+    for (const Timings& s : stages) {
+      first = std::min(first, s[step].first);
+      last = std::max(last, s[step].last);
+      busy += s[step].busy;
     }
     spans.push_back(last - first);
     bubbles.push_back(1 - busy / (static_cast<double>(o.stages) * (last - first)));

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
+#include <numeric>
 #include <vector>
 
+#include "capi/copies.h"
 #include "core/model/model.h"
 #include "core/plan/report/plan_report.h"
 #include "core/plan/validate.h"
@@ -61,24 +62,17 @@ absl::StatusOr<double> RunCopy(const config::Config& c, int64_t threads, const M
 
 }  // namespace
 
-absl::StatusOr<double> StepEfficiency(const config::Config& c, const Machine& machine, int64_t copies) {
+absl::StatusOr<std::optional<double>> StepEfficiency(const config::Config& c, const Machine& machine, int64_t copies) {
   MOE_ASSIGN_OR_RETURN(const Mesh mesh, MeshFromConfig(c.ranks(), c.mesh(), c.model().num_global_experts()));
   const config::Config small = ShortModel(c, mesh);
-  if (!CheckTrainable(small).ok() || static_cast<double>(CountModel(small).whole.total()) > kMostParameters) return 1.0;
+  if (!CheckTrainable(small).ok() || static_cast<double>(CountModel(small).whole.total()) > kMostParameters) return std::nullopt;
   PlanOptions options;
   options.machine = machine;
   options.machine.shared_cores = 0;
   MOE_ASSIGN_OR_RETURN(const PlanReport plan, MakePlanReport(small, options));
   const auto modules = MakeDefaultRegistry();
-  std::vector<absl::StatusOr<double>> measured(copies, absl::UnknownError("not run"));
-  std::vector<std::thread> threads;
-  for (int64_t i = 0; i < copies; ++i) threads.emplace_back([&, i] { measured[i] = RunCopy(small, machine.threads, modules.get(), 17 + static_cast<uint64_t>(i)); });
-  for (std::thread& t : threads) t.join();
-  double sum = 0;
-  for (const auto& m : measured) {
-    MOE_RETURN_IF_ERROR(m.status());
-    sum += *m;
-  }
+  MOE_ASSIGN_OR_RETURN(const std::vector<double> measured, RunCopies<double>(copies, [&](int64_t i) { return RunCopy(small, machine.threads, modules.get(), 17 + static_cast<uint64_t>(i)); }));
+  const double sum = std::accumulate(measured.begin(), measured.end(), 0.0);
   return plan.timeline.seconds / (sum / static_cast<double>(copies));
 }
 

@@ -2,6 +2,8 @@
 #ifndef MOE_CAPI_STEP_EFFICIENCY_H_
 #define MOE_CAPI_STEP_EFFICIENCY_H_
 
+#include <optional>
+
 #include "core/base/status.h"
 #include "core/config/config.pb.h"
 #include "core/plan/report/machine.h"
@@ -9,9 +11,9 @@
 namespace moe::capi {
 
 // Predicted over measured time of training steps of a short model with `c`'s widths and a micro-batch of its size, `copies` of it
-// side by side as ranks that share this machine are. 1 when such a model is too large to be tried here (over 64 million
-// parameters). A few seconds.
-absl::StatusOr<double> StepEfficiency(const config::Config& c, const Machine& machine, int64_t copies);
+// side by side as ranks that share this machine are. Nothing when such a model is too large to be tried here (over 64 million
+// parameters) or cannot be trained. A few seconds.
+absl::StatusOr<std::optional<double>> StepEfficiency(const config::Config& c, const Machine& machine, int64_t copies);
 
 }  // namespace moe::capi
 #endif  // MOE_CAPI_STEP_EFFICIENCY_H_

@@ -52,6 +52,7 @@ using Engine = std::unique_ptr<moe_engine, Destroyer<moe_engine, moe_engine_dest
 using Group = std::unique_ptr<moe_group, Destroyer<moe_group, moe_group_destroy>>;
 using Layer = std::unique_ptr<moe_layer, Destroyer<moe_layer, moe_layer_destroy>>;
 using Model = std::unique_ptr<moe_model, Destroyer<moe_model, moe_model_destroy>>;
+using Plan = std::unique_ptr<moe_plan, Destroyer<moe_plan, moe_plan_destroy>>;
 using Inproc = std::unique_ptr<moe_inproc, Destroyer<moe_inproc, moe_inproc_destroy>>;
 
 // Takes over a string of the library.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -28,6 +29,13 @@ Result CheckFlags(const Arguments& a, const std::vector<std::string>& known) {
     if (!always && std::find(known.begin(), known.end(), flag) == known.end())
       return Result::Misuse(absl::StrCat("unknown flag ", flag, " for 'moe ", a.command, "'", known.empty() ? "" : absl::StrCat("; known: ", absl::StrJoin(known, ", "))));
   }
+  return {};
+}
+
+Result PositiveFlag(const Arguments& a, const char* flag, double* value) {
+  if (!a.Has(flag)) return {};
+  const std::string text = a.Flag(flag, "");
+  if (!absl::SimpleAtod(text, value) || !(*value > 0)) return Result::Misuse(absl::StrCat(flag, " is '", text, "', must be a number above 0"));
   return {};
 }
 

@@ -23,6 +23,8 @@ struct Arguments {
 Arguments ParseArguments(int argc, char** argv);
 // MISUSE when a flag is given that the command does not know.
 Result CheckFlags(const Arguments& a, const std::vector<std::string>& known);
+// A number above 0; without the flag *value stays.
+Result PositiveFlag(const Arguments& a, const char* flag, double* value);
 
 // The configuration: defaults, then `file` (may be ""), then field=value in order; not yet validated.
 Result MakeConfig(const std::string& file, const Arguments& a, Config* out);

@@ -17,7 +17,6 @@ namespace moe::trainer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Plan = std::unique_ptr<moe_plan, Destroyer<moe_plan, moe_plan_destroy>>;
 
 Result IntList(const Arguments& a, const char* flag, const char* otherwise, std::vector<int64_t>* out) {
   for (const auto& part : absl::StrSplit(a.Flag(flag, otherwise), ',')) {
@@ -28,22 +27,17 @@ Result IntList(const Arguments& a, const char* flag, const char* otherwise, std:
   return {};
 }
 
-Result Milliseconds(const Arguments& a, const char* flag, double otherwise, double* out) {
-  *out = otherwise;
-  if (!a.Has(flag)) return {};
-  if (!absl::SimpleAtod(a.Flag(flag, ""), out) || !(*out > 0)) return Result::Misuse(absl::StrCat(flag, " is '", a.Flag(flag, ""), "', must be milliseconds above 0"));
-  return {};
-}
-
 Result Bubbles(const Arguments& a) {
   std::vector<int64_t> stages, micro;
   MOE_TRY(IntList(a, "--stages", "2,4", &stages));
   MOE_TRY(IntList(a, "--micro-batches", "4,8", &micro));
   const int64_t steps = IntFlag(a, "--steps", 9);
-  double forward = 0, backward = 0, weight = 0;
-  MOE_TRY(Milliseconds(a, "--forward-ms", 8, &forward));
-  MOE_TRY(Milliseconds(a, "--backward-ms", 2 * forward, &backward));
-  MOE_TRY(Milliseconds(a, "--weight-ms", backward / 2, &weight));
+  double forward = 8;
+  MOE_TRY(PositiveFlag(a, "--forward-ms", &forward));
+  double backward = 2 * forward;
+  MOE_TRY(PositiveFlag(a, "--backward-ms", &backward));
+  double weight = backward / 2;
+  MOE_TRY(PositiveFlag(a, "--weight-ms", &weight));
   std::fprintf(stderr, "Bubble of the schedules: F %.1f ms, B %.1f ms of which W %.1f ms, %lld steps each\n\n%-12s %7s %6s %9s %9s %17s %6s  %s\n", forward, backward, weight, static_cast<long long>(steps), "schedule", "stages", "micro", "formula",
                "measured", "lowest..highest", "ratio", "stages compute by");
   for (const int64_t P : stages) {
@@ -117,7 +111,7 @@ Result PlanTimes(const Arguments& a) {
   return {};
 }
 
-struct Layout { const char* name; int64_t ep; std::vector<std::string> fields; std::vector<double> measured, predicted, imbalance; };
+struct Layout { const char* name; std::vector<std::string> fields; std::vector<double> measured, predicted, imbalance; };
 
 // Mean over layers of the routes to the busiest of `ep` blocks of experts over the mean of the blocks.
 double Imbalance(const std::vector<int64_t>& count, int64_t experts, int64_t ep) {
@@ -154,13 +148,12 @@ Result Predict(const Arguments& a, const std::vector<std::string>& fields, doubl
   return {};
 }
 
-Result Measure(const Arguments& a, const std::vector<std::string>& fields, int64_t steps, int64_t ep, std::vector<double>* seconds, double* imbalance) {
+Result Measure(const Arguments& a, const std::vector<std::string>& fields, int64_t steps, std::vector<double>* seconds, double* imbalance) {
   std::vector<std::string> command = {Self(), "bench", "train-once", absl::StrCat("--steps=", steps), "--warmup=2"};
-  double tokens = 0;
   Config config;
   MOE_TRY(MakeConfig("", a, &config));
   MOE_TRY(SetFields(config.get(), fields));
-  tokens = static_cast<double>(GetInt(config.get(), "train.global_batch") * GetInt(config.get(), "train.seq_len"));
+  const double tokens = static_cast<double>(GetInt(config.get(), "train.global_batch") * GetInt(config.get(), "train.seq_len"));
   for (const auto& [path, value] : a.fields) command.push_back(absl::StrCat(path, "=", value));
   command.insert(command.end(), fields.begin(), fields.end());
   std::vector<Json> lines;
@@ -168,7 +161,7 @@ Result Measure(const Arguments& a, const std::vector<std::string>& fields, int64
   for (const Json& j : lines) {
     if (!j.contains("rates")) continue;
     for (const Json& rate : j["rates"]) seconds->push_back(tokens / rate.get<double>());
-    *imbalance = Imbalance(j["expert_count"].get<std::vector<int64_t>>(), GetInt(config.get(), "model.num_global_experts"), ep);
+    *imbalance = Imbalance(j["expert_count"].get<std::vector<int64_t>>(), GetInt(config.get(), "model.num_global_experts"), std::max<int64_t>(1, GetInt(config.get(), "mesh.ep")));
   }
   return {};
 }
@@ -176,23 +169,23 @@ Result Measure(const Arguments& a, const std::vector<std::string>& fields, int64
 Result Predictions(const Arguments& a) {
   const int64_t rounds = IntFlag(a, "--rounds", 3), steps = IntFlag(a, "--steps", 5);
   std::vector<Layout> layouts = {
-      {"1 rank", 1, {"ranks=1"}, {}, {}, {}},
-      {"dp 2", 1, {"ranks=2", "mesh.ep=1"}, {}, {}, {}},
-      {"dp 2, ep 2", 2, {"ranks=2", "mesh.ep=2"}, {}, {}, {}},
-      {"tp 2, ep 2", 2, {"ranks=2", "mesh.tp=2", "mesh.ep=2"}, {}, {}, {}},
-      {"cp 2, ep 2", 2, {"ranks=2", "mesh.cp=2", "mesh.ep=2"}, {}, {}, {}},
-      {"etp 2", 1, {"ranks=2", "mesh.etp=2", "mesh.ep=1"}, {}, {}, {}},
-      {"pp 2, gpipe", 1, {"ranks=2", "mesh.pp=2", "pipeline.kind=gpipe"}, {}, {}, {}},
-      {"pp 2, 1f1b", 1, {"ranks=2", "mesh.pp=2", "pipeline.kind=1f1b"}, {}, {}, {}},
-      {"pp 2, interleaved", 1, {"ranks=2", "mesh.pp=2", "pipeline.kind=interleaved"}, {}, {}, {}},
-      {"pp 2, zero_bubble", 1, {"ranks=2", "mesh.pp=2", "pipeline.kind=zero_bubble"}, {}, {}, {}},
+      {"1 rank", {"ranks=1"}, {}, {}, {}},
+      {"dp 2", {"ranks=2", "mesh.ep=1"}, {}, {}, {}},
+      {"dp 2, ep 2", {"ranks=2", "mesh.ep=2"}, {}, {}, {}},
+      {"tp 2, ep 2", {"ranks=2", "mesh.tp=2", "mesh.ep=2"}, {}, {}, {}},
+      {"cp 2, ep 2", {"ranks=2", "mesh.cp=2", "mesh.ep=2"}, {}, {}, {}},
+      {"etp 2", {"ranks=2", "mesh.etp=2", "mesh.ep=1"}, {}, {}, {}},
+      {"pp 2, gpipe", {"ranks=2", "mesh.pp=2", "pipeline.kind=gpipe"}, {}, {}, {}},
+      {"pp 2, 1f1b", {"ranks=2", "mesh.pp=2", "pipeline.kind=1f1b"}, {}, {}, {}},
+      {"pp 2, interleaved", {"ranks=2", "mesh.pp=2", "pipeline.kind=interleaved"}, {}, {}, {}},
+      {"pp 2, zero_bubble", {"ranks=2", "mesh.pp=2", "pipeline.kind=zero_bubble"}, {}, {}, {}},
   };
   std::fprintf(stderr, "\nStep time: the plan's against the measured one, %lld rounds in turn\n", static_cast<long long>(rounds));
   for (int64_t r = 0; r < rounds; ++r) {
     for (Layout& l : layouts) {
       // What the routing is belongs to the data, not to the layout: the plan is told.
       double seconds = 0, imbalance = 1;
-      MOE_TRY(Measure(a, l.fields, steps, l.ep, &l.measured, &imbalance));
+      MOE_TRY(Measure(a, l.fields, steps, &l.measured, &imbalance));
       MOE_TRY(Predict(a, l.fields, imbalance, &seconds));
       l.predicted.push_back(seconds);
       l.imbalance.push_back(imbalance);

@@ -56,7 +56,7 @@ Result Once(const Arguments& a) {
     double peak = 0;
     MOE_TRY(Check(moe_engine_measure_peak(s->engine(), &peak)));
     MOE_TRY(CheckRunning(moe_group_all_reduce(s->world(), &peak, 1, MOE_FLOAT64, MOE_SUM, nullptr)));
-    std::vector<int64_t> count(static_cast<size_t>((GetInt(config.get(), "model.num_layers") - GetInt(config.get(), "model.num_dense_layers")) * GetInt(config.get(), "model.num_global_experts")));
+    std::vector<int64_t> count(static_cast<size_t>(moe_model_num_moe_layers(s->model()) * GetInt(config.get(), "model.num_global_experts")));
     MOE_TRY(Check(moe_model_expert_count(s->model(), count.data(), static_cast<int64_t>(count.size()))));
     if (s->leader()) {
       // 6 operations per active parameter and token (forward 2, backward 4), and attention's products: 6 * layers * heads * head *

@@ -176,7 +176,7 @@ Result RunChildren(const Arguments& a, const moe_config* config) {
   using Clock = std::chrono::steady_clock;
   int forwarded = 0;
   int64_t first_dead = -1;   // the first that a signal ended which this process did not send, in whatever order they are reaped
-  bool ended_here = false;   // this process has sent SIGKILL
+  bool ended_here = false;   // those that stayed behind have been sent SIGKILL
   size_t running = children.size();
   Clock::time_point deadline = Clock::time_point::max();   // for those that stay behind after a failure
   while (running > 0) {
@@ -185,7 +185,6 @@ Result RunChildren(const Arguments& a, const moe_config* config) {
       for (Child& c : children)
         if (c.running) ::kill(c.pid, signals > 1 ? SIGKILL : SIGINT);
       forwarded = signals;
-      ended_here = ended_here || signals > 1;
     }
     if (Clock::now() > deadline) {
       ended_here = true;

@@ -2,23 +2,13 @@
 #include <cstdio>
 #include <fstream>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "trainer/commands.h"
 
 namespace moe::trainer {
 namespace {
 
-using Plan = std::unique_ptr<moe_plan, Destroyer<moe_plan, moe_plan_destroy>>;
-
 constexpr int kNotFree = 3;   // exit code: a rank would wait for ever
-
-Result RateFlag(const Arguments& a, const char* flag, double* rate) {
-  if (!a.Has(flag)) return {};
-  const std::string text = a.Flag(flag, "");
-  if (!absl::SimpleAtod(text, rate) || !(*rate > 0)) return Result::Misuse(absl::StrCat(flag, " is '", text, "', must be a number above 0"));
-  return {};
-}
 
 }  // namespace
 
@@ -72,11 +62,11 @@ Result PlanCommand(const Arguments& a) {
   if (a.Has("--seeded-mistake") && mistake.empty()) return Result::Misuse("--seeded-mistake needs a name: moe help plan lists them");
   o.seeded_mistake = mistake.c_str();
   o.measure = a.Has("--measure") ? 1 : 0;
-  MOE_TRY(RateFlag(a, "--gflops", &o.gflops));
-  MOE_TRY(RateFlag(a, "--memory-gbs", &o.memory_gbs));
-  MOE_TRY(RateFlag(a, "--latency-us", &o.latency_us));
-  MOE_TRY(RateFlag(a, "--bandwidth-gbs", &o.bandwidth_gbs));
-  MOE_TRY(RateFlag(a, "--imbalance", &o.imbalance));
+  MOE_TRY(PositiveFlag(a, "--gflops", &o.gflops));
+  MOE_TRY(PositiveFlag(a, "--memory-gbs", &o.memory_gbs));
+  MOE_TRY(PositiveFlag(a, "--latency-us", &o.latency_us));
+  MOE_TRY(PositiveFlag(a, "--bandwidth-gbs", &o.bandwidth_gbs));
+  MOE_TRY(PositiveFlag(a, "--imbalance", &o.imbalance));
   moe_plan* made = nullptr;
   MOE_TRY(Check(moe_plan_create(config.get(), &o, &made)));
   const Plan plan(made);
