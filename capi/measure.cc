@@ -125,7 +125,7 @@ absl::StatusOr<Machine> MeasureMachine(const config::Config& c) {
   m.source = absl::StrFormat("measured here: %.0f GFLOP/s, %.1f GB/s memory of a rank of %d threads, %.1f us and %.1f GB/s between ranks; %d cores for all ranks", m.gflops,
                              m.memory_gbs, m.threads, m.latency_us, m.bandwidth_gbs, m.shared_cores);
   if (!efficiency) {
-    absl::StrAppend(&m.source, "; no step was tried: the model is too large here");
+    absl::StrAppend(&m.source, "; no step was tried: a short form of the model is too large here, or cannot be trained");
     return m;
   }
   absl::StrAppendFormat(&m.source, "; steps of a short model reach %.0f%% of what these rates say", 100 * *efficiency);

@@ -1,9 +1,9 @@
-#include "core/model/model.h"
-
 #include <algorithm>
 
 #include "capi/arguments.h"
 #include "capi/collective.h"
+#include "capi/open_engine.h"
+#include "core/model/model.h"
 
 using moe::capi::Call;
 using moe::capi::Hash;
@@ -68,11 +68,7 @@ extern "C" {
 moe_status* moe_model_create(moe_engine* engine, moe_model** model) {
   return Call("engine", engine, [&]() -> absl::Status {
     const std::shared_ptr<moe::capi::EngineState>& s = engine->state;
-    moe::ModelContext c;
-    c.device = s->device.get();
-    c.modules = s->modules.get();
-    c.world = Several(s->world);
-    for (moe::GroupKind kind : moe::kGroupKinds) c.ranks.Set(kind, s->group(kind).get());
+    const moe::ModelContext c = moe::capi::ContextOf(s.get());
     auto handle = std::make_unique<moe_model>(s);
     absl::StatusOr<std::unique_ptr<moe::Model>> made = NullArgument("model");
     if (model != nullptr) made = moe::Model::Make(s->config, c);   // on this rank alone

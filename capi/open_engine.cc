@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "capi/collective.h"
 #include "capi/cores.h"
 #include "core/comm/agree.h"
 #include "core/config/config_io.h"
@@ -139,6 +140,15 @@ absl::StatusOr<std::shared_ptr<EngineState>> OpenEngine(const config::Config& co
     for (const auto& warnings : {ModuleWarnings(s->config), ConfigWarnings(s->config)})
       for (const std::string& w : warnings) Log(s->log, LogLevel::kWarning, w);
   return s;
+}
+
+ModelContext ContextOf(EngineState* engine) {
+  ModelContext c;
+  c.device = engine->device.get();
+  c.modules = engine->modules.get();
+  c.world = Several(engine->world);
+  for (GroupKind kind : kGroupKinds) c.ranks.Set(kind, engine->group(kind).get());
+  return c;
 }
 
 }  // namespace moe::capi

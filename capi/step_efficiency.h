@@ -10,10 +10,10 @@
 
 namespace moe::capi {
 
-// Predicted over measured time of training steps of a short model with `c`'s widths and a micro-batch of its size, `copies` of it
-// side by side as ranks that share this machine are. Nothing when such a model is too large to be tried here (over 64 million
-// parameters) or cannot be trained. A few seconds.
-absl::StatusOr<std::optional<double>> StepEfficiency(const config::Config& c, const Machine& machine, int64_t copies);
+// Predicted over measured time of training steps of a short model with `c`'s widths, on `ranks` threads of this process that train
+// together, so that waiting for each other is in it: in `c`'s layout when it has as many ranks, data-parallel otherwise. Nothing
+// when such a model is too large to be tried here (over 64 million parameters) or cannot be trained. A few seconds.
+absl::StatusOr<std::optional<double>> StepEfficiency(const config::Config& c, const Machine& machine, int64_t ranks);
 
 }  // namespace moe::capi
 #endif  // MOE_CAPI_STEP_EFFICIENCY_H_
