@@ -2,6 +2,8 @@
 #ifndef MOE_TESTS_ENGINE_PARALLEL_RUN_H_
 #define MOE_TESTS_ENGINE_PARALLEL_RUN_H_
 
+#include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -38,6 +40,38 @@ inline config::Config SweepConfig() {
   return c;
 }
 
+// The mesh's sizes, and how many ranks that makes.
+struct Axes {
+  int32_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, etp = 1;
+  int64_t world() const { return int64_t{dp} * tp * pp * cp; }
+  std::string Name() const { return absl::StrCat("dp", dp, "_tp", tp, "_pp", pp, "_cp", cp, "_ep", ep, "_etp", etp); }
+};
+
+inline config::Config WithAxes(config::Config c, const Axes& a) {
+  auto* m = c.mutable_mesh();
+  m->set_dp(a.dp);
+  m->set_tp(a.tp);
+  m->set_pp(a.pp);
+  m->set_cp(a.cp);
+  m->set_ep(a.ep);
+  m->set_etp(a.etp);
+  c.set_ranks(static_cast<int32_t>(a.world()));
+  return c;
+}
+
+// Of a global batch.
+struct BatchShape { int64_t sequences, seq; };
+
+inline Text TextOf(config::Config c, const BatchShape& shape, uint64_t seed) {
+  c.mutable_train()->set_seq_len(shape.seq);
+  return RandomText(c, shape.sequences, seed);
+}
+
+// A data-parallel coordinate's part of a global batch.
+inline Batch ShareOf(const Text& text, int64_t sequences, const Model& model) {
+  return text.Part(ShareBegin(sequences, model.dp_size(), model.dp_rank()), ShareSize(sequences, model.dp_size(), model.dp_rank()));
+}
+
 struct Trained {
   std::vector<StepStats> steps;
   std::vector<std::vector<int64_t>> counts;               // of experts, per step
@@ -68,17 +102,29 @@ inline absl::Status Put(const Param& param, const ParamPiece& piece, std::map<st
   return absl::OkStatus();
 }
 
-// Trains `steps` steps of the same global batches on the configuration's mesh.
-inline absl::StatusOr<Trained> TrainOn(const config::Config& c, int64_t world, const DeviceMaker& device, int steps, const CommunicatorWrapper& wrap = nullptr) {
+// What a run trains on: `steps` steps, the first of number `first`, batches of `shapes` in turn (none: the configuration's);
+// `before` and `after`, when set, run on every rank.
+struct Course {
+  int steps = 1, first = 0;
+  std::vector<BatchShape> shapes;
+  std::function<absl::Status(RankWorld*)> before, after;
+};
+
+// Trains on the configuration's mesh; the same global batches for every mesh.
+inline absl::StatusOr<Trained> TrainCourse(const config::Config& c, int64_t world, const DeviceMaker& device, const Course& course, const CommunicatorWrapper& wrap = nullptr) {
   Trained out;
   std::mutex mutex;
   std::map<std::string, std::vector<bool>> known;
+  std::vector<BatchShape> shapes = course.shapes;
+  if (shapes.empty()) shapes = {{c.train().global_batch(), c.train().seq_len()}};
   MOE_RETURN_IF_ERROR(RunWorld(c, world, device, [&](RankWorld* w) -> absl::Status {
-    const int64_t n = c.train().global_batch(), begin = ShareBegin(n, w->model->dp_size(), w->model->dp_rank()), share = ShareSize(n, w->model->dp_size(), w->model->dp_rank());
-    for (int step = 0; step < steps; ++step) {
-      const Text text = RandomText(c, n, 100 + step);
+    if (course.before) MOE_RETURN_IF_ERROR(course.before(w));
+    for (int step = 0; step < course.steps; ++step) {
+      const int number = course.first + step;
+      const BatchShape shape = shapes[number % shapes.size()];
+      const Text text = TextOf(c, shape, 100 + number);
       StepStats s;
-      MOE_RETURN_IF_ERROR(w->model->ForwardBackward(text.Part(begin, share), &s));
+      MOE_RETURN_IF_ERROR(w->model->ForwardBackward(ShareOf(text, shape.sequences, *w->model), &s));
       MOE_RETURN_IF_ERROR(w->model->OptimizerStep(&s));
       std::lock_guard<std::mutex> lock(mutex);
       if (static_cast<int>(out.steps.size()) == step) {
@@ -90,6 +136,7 @@ inline absl::StatusOr<Trained> TrainOn(const config::Config& c, int64_t world, c
       if (s.loss != first.loss || s.grad_norm != first.grad_norm || s.aux_loss != first.aux_loss || w->model->expert_count() != out.counts[step])
         return Internal("step ", step, ": rank ", w->rank, " reports loss ", s.loss, ", norm ", s.grad_norm, "; another ", first.loss, ", ", first.grad_norm);
     }
+    if (course.after) MOE_RETURN_IF_ERROR(course.after(w));
     std::lock_guard<std::mutex> lock(mutex);
     for (const auto& [param, piece] : w->model->pieces()) MOE_RETURN_IF_ERROR(Put(*param, *piece, &out.params, &known));
     return absl::OkStatus();
@@ -98,6 +145,12 @@ inline absl::StatusOr<Trained> TrainOn(const config::Config& c, int64_t world, c
     for (size_t i = 0; i < written.size(); ++i)
       if (!written[i]) return Internal(name, " element ", i, " is on no rank");
   return out;
+}
+
+inline absl::StatusOr<Trained> TrainOn(const config::Config& c, int64_t world, const DeviceMaker& device, int steps, const CommunicatorWrapper& wrap = nullptr) {
+  Course course;
+  course.steps = steps;
+  return TrainCourse(c, world, device, course, wrap);
 }
 
 // Largest difference in relation to the largest value.
