@@ -80,24 +80,26 @@ absl::StatusOr<Model::Agreed> Model::Begin(const Batch& b, bool needs_labels) {
   const Parallel& ranks = context_.ranks;
   absl::Status mine = CheckBatch(b, needs_labels);
   const int64_t n = mine.ok() ? b.batch * b.seq : 0;
+  bool failed = !mine.ok();
   int64_t labels = 0;
   for (int64_t i = 0; needs_labels && i < n; ++i) labels += b.labels[i] >= 0;
   if (Communicator* replica = ranks.group(GroupKind::kReplica)) {
     const auto bytes = [&](const int32_t* p) { return p ? std::string_view(reinterpret_cast<const char*>(p), n * sizeof(int32_t)) : std::string_view(); };
     const uint64_t hash = StreamKey(StreamKey(b.first_sample, bytes(b.ids)), needs_labels ? bytes(b.labels) : std::string_view());
-    const int64_t told[3] = {mine.ok() ? 0 : 1, static_cast<int64_t>(hash), b.batch};
-    std::vector<int64_t> heard(3 * replica->size());
+    const int64_t told[4] = {mine.ok() ? 0 : 1, static_cast<int64_t>(hash), b.batch, b.seq};
+    std::vector<int64_t> heard(4 * replica->size());
     MOE_RETURN_IF_ERROR(AllGather(replica, told, sizeof(told), heard.data()));
-    for (int r = 0; r < replica->size() && mine.ok(); ++r) {
-      if (heard[3 * r] != 0) mine = InvalidArgument("rank ", replica->members()[r], " refused its batch");
-      else if (heard[3 * r + 1] != told[1])
-        mine = InvalidArgument("batch: rank ", replica->members()[r], " has ", heard[3 * r + 2], " sequences and rank ", replica->members()[replica->rank()], " has ", b.batch,
+    for (int r = 0; r < replica->size(); ++r) failed = failed || heard[4 * r] != 0;   // that rank says why
+    for (int r = 0; r < replica->size() && !failed && mine.ok(); ++r) {
+      const int64_t* theirs = &heard[4 * r];
+      if (!std::equal(told, told + 4, theirs))
+        mine = InvalidArgument("batch: rank ", replica->members()[r], " has ", theirs[2], " sequences of ", theirs[3], " tokens and rank ", replica->members()[replica->rank()], " has ", b.batch, " of ", b.seq,
                                ", or their tokens differ; ranks of one data-parallel coordinate (mesh.tp, mesh.cp, mesh.pp) work on the same sequences: give them the same batch");
     }
   }
   Agreed a;
   int64_t most = b.batch;
-  bool failed = !mine.ok();
+  failed = failed || !mine.ok();
   a.labels = labels;
   a.tokens = n;
   if (Communicator* dp = ranks.group(GroupKind::kDp)) {
