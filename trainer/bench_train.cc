@@ -1,13 +1,15 @@
-// moe bench train: tokens per second of the default model, 1 rank x 2 threads and 2 ranks x 1 thread in turn, and with --against
-// Hugging Face's Mixtral of the same shape between them.
+// moe bench train: tokens per second of the default model, 1 rank x 2 threads and 2 ranks x 1 thread in turn, with --against
+// Hugging Face's Mixtral of the same shape between them, with --versus the same with other fields.
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "trainer/bench.h"
 #include "trainer/commands.h"
 #include "trainer/data.h"
@@ -72,23 +74,37 @@ Result Once(const Arguments& a) {
 
 struct Form { std::string name; std::vector<std::string> command; bool peer = false; std::vector<double> rates, peaks; int64_t mb = 0; double flop = 0; };
 
+// libmoe's form of a layout with the user's fields and `versus` in their place.
+Form MakeForm(const Arguments& a, int ranks, int threads, int64_t steps, int64_t warm, const std::string& versus) {
+  Form f;
+  f.name = absl::StrCat("libmoe ", ranks, " rank x ", threads, " thread", versus.empty() ? "" : " ", versus);
+  f.command = {Self(), "bench", "train-once", absl::StrCat("--steps=", steps), absl::StrCat("--warmup=", warm)};
+  std::map<std::string, std::string> fields;
+  for (const auto& [path, value] : a.fields) fields[path] = value;
+  fields["ranks"] = absl::StrCat(ranks);
+  fields["threads"] = absl::StrCat(threads);
+  for (const auto& field : absl::StrSplit(versus, ' ', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> named = absl::StrSplit(field, absl::MaxSplits('=', 1));
+    fields[named.first] = named.second;
+  }
+  for (const auto& [path, value] : fields) f.command.push_back(absl::StrCat(path, "=", value));
+  return f;
+}
+
 }  // namespace
 
 Result BenchTrain(const Arguments& a) {
-  MOE_TRY(CheckFlags(a, {"--rounds", "--steps", "--warmup", "--against", "--peer-python"}));
+  MOE_TRY(CheckFlags(a, {"--rounds", "--steps", "--warmup", "--against", "--peer-python", "--versus"}));
   if (a.words[0] == "train-once") return Once(a);
   const int64_t rounds = IntFlag(a, "--rounds", 3), steps = IntFlag(a, "--steps", 6), warm = IntFlag(a, "--warmup", 3);
   Config config;
   MOE_TRY(MakeConfig("", a, &config));
   const auto field = [&](const char* path) { return GetText(config.get(), path); };
   std::vector<Form> forms;
+  const std::string versus = a.Flag("--versus", "");
   for (const auto& [ranks, threads] : {std::pair<int, int>{1, 2}, {2, 1}}) {
-    Form f;
-    f.name = absl::StrCat("libmoe ", ranks, " rank x ", threads, " thread");
-    f.command = {Self(), "bench", "train-once", absl::StrCat("ranks=", ranks), absl::StrCat("threads=", threads), absl::StrCat("--steps=", steps), absl::StrCat("--warmup=", warm)};
-    for (const auto& [path, value] : a.fields)
-      if (path != "ranks" && path != "threads") f.command.push_back(absl::StrCat(path, "=", value));
-    forms.push_back(f);
+    forms.push_back(MakeForm(a, ranks, threads, steps, warm, ""));
+    if (!versus.empty()) forms.push_back(MakeForm(a, ranks, threads, steps, warm, versus));
   }
   if (a.Has("--against")) {
     std::string python, script;
@@ -133,6 +149,8 @@ Result BenchTrain(const Arguments& a) {
     if (f.peer) best = std::max(best, SpreadOf(f.rates).median);
   for (const Form& f : forms)
     if (!f.peer && best > 0) std::fprintf(stderr, "%s: %.2fx the better of the two peers\n", f.name.c_str(), SpreadOf(f.rates).median / best);
+  if (versus.empty()) return {};
+  for (size_t i = 0; i < 4; i += 2) std::fprintf(stderr, "%s: time of a step %.3f x that without\n", forms[i + 1].name.c_str(), SpreadOf(forms[i].rates).median / SpreadOf(forms[i + 1].rates).median);
   return {};
 }
 

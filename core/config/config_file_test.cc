@@ -18,7 +18,7 @@ config::Config Everything() {
   for (const LeafField& f : ConfigLeaves()) {
     const std::string was = LeafDefault(f.leaf());
     bool set = false;
-    for (const char* value : {"3", "0.125", "true", "false", "a \"b\"\\\t\n'é", "reference", "float64", "probability", "global", "hf", "inproc", "sgd", "constant", "debug", "mla", "gpipe", "layers", "1"}) {
+    for (const char* value : {"3", "0.125", "true", "false", "a \"b\"\\\t\n'é", "reference", "float64", "probability", "global", "hf", "inproc", "sgd", "constant", "debug", "mla", "gpipe", "layers", "inf", "1"}) {
       config::Config next = c;
       if (was == value || !SetConfigField(&next, f.path, value).ok()) continue;
       c = next;

@@ -100,6 +100,7 @@ class Device {
   // ---- reductions to the host, float64, fixed order
   virtual absl::StatusOr<double> Sum(In x) = 0;
   virtual absl::StatusOr<double> SumSquares(In x) = 0;
+  virtual absl::StatusOr<double> MaxAbs(In x) = 0;   // 0 of nothing; not a number when any element is
   virtual absl::Status ColumnSum(In x_TE, Out sum_E, bool accumulate) = 0;   // sum_E of x's dtype
 
   // ---- matrix products

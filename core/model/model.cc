@@ -233,10 +233,10 @@ absl::Status Model::ForwardBackward(const Batch& batch, StepStats* stats) {
 
 absl::Status Model::OptimizerStep(StepStats* stats) {
   stats->step = step();
-  MOE_ASSIGN_OR_RETURN(double squares, optimizer_->GradSquares({Owns(ParamKind::kDense), Owns(ParamKind::kReplicated), Owns(ParamKind::kExpert)}));
+  MOE_ASSIGN_OR_RETURN(double norm, optimizer_->GradNormPart({Owns(ParamKind::kDense), Owns(ParamKind::kReplicated), Owns(ParamKind::kExpert)}));
   for (GroupKind kind : {GroupKind::kStage, GroupKind::kPp})
-    if (Communicator* group = context_.ranks.group(kind)) MOE_RETURN_IF_ERROR(Annotate(AllReduce(group, &squares, 1, DType::kF64), "gradient norm"));
-  stats->grad_norm = std::sqrt(squares);
+    if (Communicator* group = context_.ranks.group(kind)) MOE_RETURN_IF_ERROR(Annotate(AllReduce(group, &norm, 1, DType::kF64, optimizer_->infinity_norm() ? ReduceOp::kMax : ReduceOp::kSum), "gradient norm"));
+  stats->grad_norm = optimizer_->infinity_norm() ? norm : std::sqrt(norm);
   MOE_ASSIGN_OR_RETURN(stats->lr, optimizer_->Step(stats->grad_norm));
   return absl::OkStatus();
 }

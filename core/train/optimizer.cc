@@ -45,14 +45,21 @@ absl::StatusOr<std::unique_ptr<Optimizer>> Optimizer::Make(const config::Optimiz
   return o;
 }
 
-absl::StatusOr<double> Optimizer::GradSquares(const Owner& owner) {
-  double sum = 0;
+absl::StatusOr<double> Optimizer::GradNormPart(const Owner& owner) {
+  double all = 0;
   for (const Segment& s : segments_) {
     if (!owner[static_cast<int>(s.kind)] || !s.counted) continue;
-    MOE_ASSIGN_OR_RETURN(const double part, store_->device()->SumSquares(store_->flat_grad(s.kind).Rows(s.begin, s.size)));
-    sum += part;
+    const TensorView grad = store_->flat_grad(s.kind).Rows(s.begin, s.size);
+    if (infinity_norm()) {
+      MOE_ASSIGN_OR_RETURN(const double part, store_->device()->MaxAbs(grad));
+      if (std::isnan(part)) return part;
+      all = std::max(all, part);
+    } else {
+      MOE_ASSIGN_OR_RETURN(const double part, store_->device()->SumSquares(grad));
+      all += part;
+    }
   }
-  return sum;
+  return all;
 }
 
 absl::StatusOr<double> Optimizer::Step(double grad_norm) {

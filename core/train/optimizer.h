@@ -16,10 +16,12 @@ class Optimizer {
   // `store` is materialised and outlives the optimizer. State starts at zero.
   static absl::StatusOr<std::unique_ptr<Optimizer>> Make(const config::OptimizerConfig& config, int64_t total_steps, ParamStore* store);
 
-  // Sum of squares of the gradients that this rank answers for: those of a kind of which it is the owner and that count
-  // (Param::counted). Added up over all ranks that is each element of the model once.
+  // Of the gradients that this rank answers for (those of a kind of which it is the owner and that count, Param::counted: over all
+  // ranks that is each element of the model once) the sum of squares, or the largest |element| with clip_norm_type inf. Over ranks these
+  // are added up, or the largest taken; then the norm is the root, or the value itself.
   using Owner = std::array<bool, kNumParamKinds>;
-  absl::StatusOr<double> GradSquares(const Owner& owner);
+  absl::StatusOr<double> GradNormPart(const Owner& owner);
+  bool infinity_norm() const { return config_.clip_norm_type() == "inf"; }
   // One update with gradients scaled by min(1, clip_norm / (grad_norm + 1e-6)). Returns the learning rate that was used.
   absl::StatusOr<double> Step(double grad_norm);
 

@@ -5,7 +5,7 @@
 namespace moe {
 namespace {
 
-const char* const kVariants[] = {"gelu_bias", "relu_dense_first", "all_dense_tied", "hf_aux", "no_aux", "z_only", "capacity_probability", "capacity_rows", "switch_jitter", "one_kv_head_per_rank", "no_clipping"};
+const char* const kVariants[] = {"gelu_bias", "relu_dense_first", "all_dense_tied", "hf_aux", "no_aux", "z_only", "capacity_probability", "capacity_rows", "switch_jitter", "one_kv_head_per_rank", "no_clipping", "infinity_norm"};
 
 config::Config Variant(const std::string& name) {
   config::Config c = SweepConfig();
@@ -42,6 +42,10 @@ config::Config Variant(const std::string& name) {
   }
   if (name == "one_kv_head_per_rank") c.mutable_model()->set_num_kv_heads(4);
   if (name == "no_clipping") c.mutable_optimizer()->set_clip_norm(0);
+  if (name == "infinity_norm") {
+    c.mutable_optimizer()->set_clip_norm_type("inf");
+    c.mutable_optimizer()->set_clip_norm(0.01);   // below what comes
+  }
   return c;
 }
 

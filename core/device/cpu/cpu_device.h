@@ -47,6 +47,7 @@ class CpuDevice : public ReferenceDevice {
 
   absl::StatusOr<double> Sum(In x) override;
   absl::StatusOr<double> SumSquares(In x) override;
+  absl::StatusOr<double> MaxAbs(In x) override;
   absl::Status ColumnSum(In x_TE, Out sum_E, bool accumulate) override;
 
   absl::Status RmsNormForward(In x_TD, In w_D, double eps, Out y_TD, Out rstd_T) override;

@@ -1,4 +1,7 @@
 // Sums in float64: one partial sum per piece, the partial sums added in order, so that the bits depend on the shape alone.
+#include <algorithm>
+#include <cstring>
+
 #include "core/device/check.h"
 #include "core/device/cpu/cpu_device.h"
 #include "core/device/cpu/pieces.h"
@@ -6,17 +9,32 @@
 namespace moe {
 namespace {
 
-double SumPieces(ThreadPool* pool, In x, std::vector<double>* partial, double (*kernel)(const float*, int64_t)) {
+// kernel(run, its length) of the runs of each piece, put together by `join`.
+template <typename Kernel, typename Join>
+double ReducePieces(ThreadPool* pool, In x, std::vector<double>* partial, Kernel kernel, Join join) {
   const Pieces pieces = PiecesOf({&x});
   partial->assign(pieces.tasks(), 0.0);
   pool->ParallelFor(pieces.tasks(), [&](int64_t task) {
     double sum = 0;
-    pieces.Each(task, [&](int64_t r, int64_t i, int64_t n) { sum += kernel(Row<float>(x, r) + i, n); });
+    pieces.Each(task, [&](int64_t r, int64_t i, int64_t n) { sum = join(sum, kernel(Row<float>(x, r) + i, n)); });
     (*partial)[task] = sum;
   });
   double sum = 0;
-  for (double s : *partial) sum += s;
+  for (double s : *partial) sum = join(sum, s);
   return sum;
+}
+
+double Add(double a, double b) { return a + b; }
+
+// The bits of the largest |x|: without the sign, bits are in the order of the values, and not-a-number is above them all.
+uint32_t MaxAbsBits(const float* x, int64_t n) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, x + i, sizeof(bits));
+    most = std::max(most, bits & 0x7fffffffu);
+  }
+  return most;
 }
 
 }  // namespace
@@ -24,13 +42,24 @@ double SumPieces(ThreadPool* pool, In x, std::vector<double>* partial, double (*
 absl::StatusOr<double> CpuDevice::Sum(In x) {
   if (x.dtype() != DType::kF32) return ReferenceDevice::Sum(x);
   MOE_RETURN_IF_ERROR(CheckReduce("Sum", x));
-  return SumPieces(&pool_, x, &partial_, kernels_.runs.sum);
+  return ReducePieces(&pool_, x, &partial_, kernels_.runs.sum, Add);
 }
 
 absl::StatusOr<double> CpuDevice::SumSquares(In x) {
   if (x.dtype() != DType::kF32) return ReferenceDevice::SumSquares(x);
   MOE_RETURN_IF_ERROR(CheckReduce("SumSquares", x));
-  return SumPieces(&pool_, x, &partial_, kernels_.runs.sum_squares);
+  return ReducePieces(&pool_, x, &partial_, kernels_.runs.sum_squares, Add);
+}
+
+absl::StatusOr<double> CpuDevice::MaxAbs(In x) {
+  if (x.dtype() != DType::kF32) return ReferenceDevice::MaxAbs(x);
+  MOE_RETURN_IF_ERROR(CheckReduce("MaxAbs", x));
+  // Bits as numbers: a double holds 32 of them exactly.
+  const auto larger = [](double a, double b) { return std::max(a, b); };
+  const uint32_t bits = static_cast<uint32_t>(ReducePieces(&pool_, x, &partial_, MaxAbsBits, larger));
+  float most;
+  std::memcpy(&most, &bits, sizeof(most));
+  return most;
 }
 
 absl::Status CpuDevice::ColumnSum(In x_TE, Out sum_E, bool accumulate) {

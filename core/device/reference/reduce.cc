@@ -1,4 +1,5 @@
-// Sums to the host and over rows, in float64.
+// Sums to the host and over rows, in float64; the largest element.
+#include <cmath>
 #include <vector>
 
 #include "core/device/reference/dispatch.h"
@@ -28,6 +29,22 @@ absl::StatusOr<double> ReferenceDevice::SumSquares(In x) {
     }
   }));
   return sum;
+}
+
+absl::StatusOr<double> ReferenceDevice::MaxAbs(In x) {
+  MOE_RETURN_IF_ERROR(CheckReduce("MaxAbs", x));
+  double most = 0;
+  MOE_RETURN_IF_ERROR(ForFloat(x.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    for (int64_t r = 0; r < NumRows(x); ++r) {
+      const T* in = Row<T>(x, r);
+      for (int64_t i = 0; i < RowLength(x); ++i) {
+        const double a = std::abs(static_cast<double>(in[i]));
+        if (std::isnan(a) || a > most) most = std::isnan(most) ? most : a;
+      }
+    }
+  }));
+  return most;
 }
 
 absl::Status ReferenceDevice::ColumnSum(In x_TE, Out sum_E, bool accumulate) {

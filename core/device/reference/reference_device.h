@@ -37,6 +37,7 @@ class ReferenceDevice : public Device {
 
   absl::StatusOr<double> Sum(In x) override;
   absl::StatusOr<double> SumSquares(In x) override;
+  absl::StatusOr<double> MaxAbs(In x) override;
   absl::Status ColumnSum(In x_TE, Out sum_E, bool accumulate) override;
 
   absl::Status Gemm(bool trans_a, bool trans_b, double alpha, In a, In b, double beta, Out c) override;

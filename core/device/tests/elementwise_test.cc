@@ -123,8 +123,9 @@ TEST_P(Elementwise, Multiply) {
 TEST_P(Elementwise, SumsOfOddSizes) {
   ForShapes(OddSizes(), kColumns, [&](int64_t T, int64_t D) {
     Operand x = Random({T, D}, 1, 0.3);
-    double sum = 0, squares = 0;
-    for (double v : Got(x, 0)) { sum += v; squares += v * v; }
+    double sum = 0, squares = 0, most = 0;
+    for (double v : Got(x, 0)) { sum += v; squares += v * v; most = std::max(most, std::abs(v)); }
+    for (double got : RunScalar([&](Device* d, const View& on) { return d->MaxAbs(on(x)); })) EXPECT_NEAR(got, most, 1e-7 * most);
     for (double got : RunScalar([&](Device* d, const View& on) { return d->Sum(on(x)); })) EXPECT_NEAR(got, sum, 1e-9 * (1 + std::abs(sum)));
     for (double got : RunScalar([&](Device* d, const View& on) { return d->SumSquares(on(x)); })) EXPECT_NEAR(got, squares, 1e-9 * (1 + squares));
   });
@@ -157,6 +158,7 @@ TEST_P(Elementwise, NotANumberIsNotHidden) {
   Operand x = Values({1000}, values);
   for (double got : RunScalar([&](Device* d, const View& on) { return d->Sum(on(x)); })) EXPECT_TRUE(std::isnan(got));
   for (double got : RunScalar([&](Device* d, const View& on) { return d->SumSquares(on(x)); })) EXPECT_TRUE(std::isnan(got));
+  for (double got : RunScalar([&](Device* d, const View& on) { return d->MaxAbs(on(x)); })) EXPECT_TRUE(std::isnan(got));
 }
 
 }  // namespace

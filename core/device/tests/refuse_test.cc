@@ -68,6 +68,7 @@ TEST_P(Refuse, WrongShapes) {
       {[&](Device* d, const View& on) { return d->Sgd(1, 0, 0, 1, on(v4), on(v4), on(v5)); }, {"Sgd", "momentum", "float32[5]", "[4]"}},
       {[&](Device* d, const View&) { return d->Sum(TensorView()).status(); }, {"Sum", "x is absent"}},
       {[&](Device* d, const View& on) { return d->SumSquares(on(ids4)).status(); }, {"SumSquares", "x is int32[4]", "wanted float32"}},
+      {[&](Device* d, const View& on) { return d->MaxAbs(on(ids4)).status(); }, {"MaxAbs", "x is int32[4]", "wanted float32"}},
       {[&](Device* d, const View& on) { return d->Scale(on(ids4), 2); }, {"Scale", "y is int32[4]"}},
   };
   for (const auto& [op, parts] : cases) ExpectRefused(op, parts);
