@@ -8,21 +8,10 @@
 #include "core/config/config_io.h"
 #include "core/plan/step_shape.h"
 #include "core/topology/mesh.h"
+#include "core/topology/nearest.h"
 
 namespace moe {
 namespace {
-
-// The divisors of n next to `near`: "2 or 4".
-std::string NearestDivisors(int64_t n, int64_t near) {
-  int64_t below = std::clamp<int64_t>(near, 1, n), above = below;
-  while (n % below != 0) --below;
-  while (n % above != 0) ++above;
-  return below == above ? absl::StrCat(below) : absl::StrCat(below, " or ", above);
-}
-std::string NearestMultiples(int64_t of, int64_t near) {
-  const int64_t below = near / of * of;
-  return below > 0 ? absl::StrCat(below, " or ", below + of) : absl::StrCat(of);
-}
 
 bool IsLatent(const config::ModelConfig& m) { return m.attention() == "mla"; }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_join.h"
+#include "core/topology/nearest.h"
 
 namespace moe {
 namespace {
@@ -29,14 +30,6 @@ std::vector<Axis> Varied(GroupKind kind) {
 }
 
 int I(Axis a) { return static_cast<int>(a); }
-
-// The divisors of n next to `near`: "2 or 4".
-std::string NearestDivisors(int64_t n, int64_t near) {
-  int64_t below = std::clamp<int64_t>(near, 1, n), above = below;
-  while (n % below != 0) --below;
-  while (n % above != 0) ++above;
-  return below == above ? absl::StrCat(below) : absl::StrCat(below, " or ", above);
-}
 
 // Takes an axis out of the ranks that are left; `from` says what they are.
 absl::Status TakeOut(const char* axis, int64_t value, const std::string& from, int64_t* left) {
