@@ -370,8 +370,8 @@ MOE_API moe_status* moe_plan_create(const moe_config* config, const moe_plan_opt
 MOE_API moe_status* moe_plan_is_free(const moe_plan* plan, int32_t* is_free, char** verdict);
 /* For people: groups, experts, parameters and bytes of each rank, schedule, bubble, traffic, predicted time, verdict. */
 MOE_API moe_status* moe_plan_text(const moe_plan* plan, char** text);
-/* The same for programs: JSON {ranks, mesh, parameters, experts, groups, stages, schedule, traffic, machine, step_seconds,
- * tokens_per_second, warnings, verdict}. */
+/* The same for programs: JSON {ranks, mesh, parameters, experts, groups, stages, schedule, traffic, machine, imbalance,
+ * step_seconds, tokens_per_second, warnings, verdict}. */
 MOE_API moe_status* moe_plan_json(const moe_plan* plan, char** json);
 /* The schedule as a picture. */
 MOE_API moe_status* moe_plan_svg(const moe_plan* plan, char** svg);

@@ -69,6 +69,10 @@ class PlanTest(CliTest):
         self.assertEqual(self.plan("ranks=4", "mesh.pp=4", f"--svg={svg}").returncode, 0)
         with open(svg) as f:
             self.assertIn("</svg>", f.read())
+        even, uneven = (json.loads(self.plan("ranks=4", "mesh.ep=4", "--json", *more).stdout) for more in ((), ("--imbalance=1.5",)))
+        self.assertEqual((even["imbalance"], uneven["imbalance"]), (1, 1.5))
+        self.assertGreater(uneven["step_seconds"], even["step_seconds"])
+        self.assertIn("1.5 times as many tokens to the busiest rank", self.plan("ranks=4", "mesh.ep=4", "--imbalance=1.5").stdout)
         for words, parts in ((["ranks=6", "mesh.pp=4"], ["mesh.pp"]), (["ranks=8", "mesh.tp=8"], ["mesh.tp"]), (["no_such_file.textproto"], ["no_such_file"]), (["--gflops=-1"], ["--gflops"]), (["ranks=2", "ranks"], ["ranks"])):
             r = self.plan(*words)
             self.assertEqual(r.returncode, 2, words)

@@ -39,6 +39,7 @@ std::string PlanJson(const PlanReport& r) {
   for (const AxisTraffic& a : r.traffic) j["traffic"].push_back({{"group", Name(a.group)}, {"bytes_per_rank", a.rank_bytes}, {"bytes", a.total_bytes}, {"seconds_per_rank", a.rank_seconds}});
   j["machine"] = {{"gflops", r.machine.gflops}, {"memory_gbs", r.machine.memory_gbs}, {"latency_us", r.machine.latency_us}, {"message_us", r.machine.message_us}, {"bandwidth_gbs", r.machine.bandwidth_gbs},
                   {"shared_cores", r.machine.shared_cores}, {"threads", r.machine.threads}, {"source", r.machine.source}};
+  j["imbalance"] = r.imbalance;
   j["step_seconds"] = r.timeline.seconds;
   j["tokens_per_second"] = static_cast<double>(r.config.train().global_batch() * r.config.train().seq_len()) / r.timeline.seconds;
   j["warnings"] = r.warnings;

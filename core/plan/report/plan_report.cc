@@ -57,6 +57,7 @@ absl::StatusOr<PlanReport> MakePlanReport(const config::Config& c, const PlanOpt
   PlanReport r;
   r.config = c;
   r.machine = options.machine;
+  r.imbalance = options.imbalance;
   MOE_ASSIGN_OR_RETURN(const Mesh mesh, MeshFromConfig(c.ranks(), c.mesh(), c.model().num_global_experts()));
   r.mesh = std::make_shared<const Mesh>(mesh);
   const int64_t P = mesh.size(Axis::kPp), ranks_per_stage = mesh.world_size() / P, micro = NumMicroBatches(c, P, mesh.size(Axis::kDp));

@@ -19,6 +19,7 @@ namespace moe {
 
 struct PlanOptions {
   Machine machine;
+  double imbalance = 1;                 // of the routing that the times are for
   double imbalance = 1;         // routes to the busiest rank of an expert-parallel group over the mean; the others wait for it
   std::string seeded_mistake;   // "" or a name of check.h: the check must find it
 };

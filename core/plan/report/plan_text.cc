@@ -117,6 +117,7 @@ void AppendCosts(const PlanReport& r, std::string* out) {
   const StagePlan& s = r.stages[slowest];
   absl::StrAppend(out, "step       ", Seconds(r.timeline.seconds), " predicted, ", Count(tokens / r.timeline.seconds), " tokens/s; stage ", slowest, ": computing ", Seconds(s.compute), ", communicating ", Seconds(s.communication), ", waiting ",
                   Seconds(s.idle), "\n           machine ", r.machine.source, "\n");
+  if (r.imbalance != 1) absl::StrAppend(out, absl::StrFormat("           routing: %.3g times as many tokens to the busiest rank of an expert-parallel group as to its ranks on average\n", r.imbalance));
 }
 
 }  // namespace
