@@ -19,7 +19,6 @@ namespace moe {
 
 struct PlanOptions {
   Machine machine;
-  double imbalance = 1;                 // of the routing that the times are for
   double imbalance = 1;         // routes to the busiest rank of an expert-parallel group over the mean; the others wait for it
   std::string seeded_mistake;   // "" or a name of check.h: the check must find it
 };
@@ -52,6 +51,7 @@ struct PlanReport {
   double ideal_bubble = 0;
   std::vector<AxisTraffic> traffic;     // of the axes that move anything
   Machine machine;
+  double imbalance = 1;                 // of the routing that the times are for
   std::vector<std::string> warnings;
   std::string seeded_mistake;
   Verdict verdict;
