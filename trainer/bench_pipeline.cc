@@ -111,7 +111,12 @@ Result PlanTimes(const Arguments& a) {
   return {};
 }
 
-struct Layout { const char* name; std::vector<std::string> fields; std::vector<double> measured, predicted, imbalance, ratio; };
+struct Layout {
+  Layout(const char* n, std::vector<std::string> f) : name(n), fields(std::move(f)) {}
+  const char* name;
+  std::vector<std::string> fields;
+  std::vector<double> measured, predicted, imbalance, ratio;   // steps; rounds
+};
 
 // Mean over layers of the routes to the busiest of `ep` blocks of experts over the mean of the blocks.
 double Imbalance(const std::vector<int64_t>& count, int64_t experts, int64_t ep) {
@@ -169,16 +174,16 @@ Result Measure(const Arguments& a, const std::vector<std::string>& fields, int64
 Result Predictions(const Arguments& a) {
   const int64_t rounds = IntFlag(a, "--rounds", 3), steps = IntFlag(a, "--steps", 5);
   std::vector<Layout> layouts = {
-      {"1 rank", {"ranks=1"}, {}, {}, {}},
-      {"dp 2", {"ranks=2", "mesh.ep=1"}, {}, {}, {}},
-      {"dp 2, ep 2", {"ranks=2", "mesh.ep=2"}, {}, {}, {}},
-      {"tp 2, ep 2", {"ranks=2", "mesh.tp=2", "mesh.ep=2"}, {}, {}, {}},
-      {"cp 2, ep 2", {"ranks=2", "mesh.cp=2", "mesh.ep=2"}, {}, {}, {}},
-      {"etp 2", {"ranks=2", "mesh.etp=2", "mesh.ep=1"}, {}, {}, {}},
-      {"pp 2, gpipe", {"ranks=2", "mesh.pp=2", "pipeline.kind=gpipe"}, {}, {}, {}},
-      {"pp 2, 1f1b", {"ranks=2", "mesh.pp=2", "pipeline.kind=1f1b"}, {}, {}, {}},
-      {"pp 2, interleaved", {"ranks=2", "mesh.pp=2", "pipeline.kind=interleaved"}, {}, {}, {}},
-      {"pp 2, zero_bubble", {"ranks=2", "mesh.pp=2", "pipeline.kind=zero_bubble"}, {}, {}, {}},
+      {"1 rank", {"ranks=1"}},
+      {"dp 2", {"ranks=2", "mesh.ep=1"}},
+      {"dp 2, ep 2", {"ranks=2", "mesh.ep=2"}},
+      {"tp 2, ep 2", {"ranks=2", "mesh.tp=2", "mesh.ep=2"}},
+      {"cp 2, ep 2", {"ranks=2", "mesh.cp=2", "mesh.ep=2"}},
+      {"etp 2", {"ranks=2", "mesh.etp=2", "mesh.ep=1"}},
+      {"pp 2, gpipe", {"ranks=2", "mesh.pp=2", "pipeline.kind=gpipe"}},
+      {"pp 2, 1f1b", {"ranks=2", "mesh.pp=2", "pipeline.kind=1f1b"}},
+      {"pp 2, interleaved", {"ranks=2", "mesh.pp=2", "pipeline.kind=interleaved"}},
+      {"pp 2, zero_bubble", {"ranks=2", "mesh.pp=2", "pipeline.kind=zero_bubble"}},
   };
   std::fprintf(stderr, "\nStep time: the plan's against the measured one, %lld rounds in turn\n", static_cast<long long>(rounds));
   for (int64_t r = 0; r < rounds; ++r) {
