@@ -11,7 +11,7 @@ absl::Status Meet(Communicator* group, const absl::Status& mine, const char* wha
   if (group == nullptr) return mine;
   const int64_t f = static_cast<int64_t>(fingerprint >> 1);
   int64_t least[3] = {mine.ok() ? group->size() : group->rank(), f, -f};   // one reduction for both questions
-  MOE_RETURN_IF_ERROR(AllReduce(group, least, 3, DType::kI64, ReduceOp::kMin));
+  MOE_RETURN_IF_ERROR(AllReduce(group->For("arguments"), least, 3, DType::kI64, ReduceOp::kMin));
   if (least[0] < group->size()) return Agree(group, mine);
   if (least[1] != -least[2]) return InvalidArgument("the ranks give different ", what, "; all ranks must give the same");
   return absl::OkStatus();

@@ -23,7 +23,7 @@ absl::Status MeetWithTokens(moe::Communicator* group, const absl::Status& mine, 
   struct Card { int64_t bad, tokens; };
   const Card card{mine.ok() ? 0 : 1, tokens};
   std::vector<Card> all(group->size());
-  MOE_RETURN_IF_ERROR(moe::AllGather(group, &card, sizeof(card), all.data()));
+  MOE_RETURN_IF_ERROR(moe::AllGather(group->For("layer"), &card, sizeof(card), all.data()));
   if (std::any_of(all.begin(), all.end(), [](const Card& c) { return c.bad != 0; })) return moe::capi::Meet(group, mine, "arguments", 0);
   for (int r = 0; r < group->rank(); ++r) *first_token += all[r].tokens;
   return absl::OkStatus();

@@ -133,6 +133,9 @@ typedef struct moe_engine_options {
   int64_t local_world_size; /* ranks on this machine, for `threads` = 0; 0: world_size */
   moe_log_fn log;           /* NULL: silent */
   void* log_user_data;
+  /* A folder (made if it is not there, its parent must be) for the file rank-N.flight of the flight recorder, which moe_flight_report
+   * reads while the job runs and after it; NULL: the recorder is in memory alone. An older file of this rank is replaced. */
+  const char* flight_dir;
 } moe_engine_options;
 
 /* Collective over the world. Validates the configuration (copied), opens the device and the transport and waits for all
@@ -376,6 +379,15 @@ MOE_API moe_status* moe_plan_json(const moe_plan* plan, char** json);
 /* The schedule as a picture. */
 MOE_API moe_status* moe_plan_svg(const moe_plan* plan, char** svg);
 MOE_API void moe_plan_destroy(moe_plan* plan);
+
+/* ---- flight recorder -------------------------------------------------------------------------------------------- */
+
+/* Every engine of several ranks records its last 4096 operations. Of the files in `flight_dir` (of this machine's ranks or, in a shared
+ * folder, of all), in words: how each rank ended or what it is in, who waits for whom in which operation of which layer, and the
+ * rank where it began. Reads only; works while ranks run, are stopped, or after they were killed. NOT_FOUND when there is no file. */
+MOE_API moe_status* moe_flight_report(const char* flight_dir, char** text);
+/* The same operations as a trace of all ranks in Chrome's JSON format (Perfetto, chrome://tracing). */
+MOE_API moe_status* moe_flight_trace(const char* flight_dir, char** json);
 
 /* ---- schedules against the clock -------------------------------------------------------------------------------- */
 

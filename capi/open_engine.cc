@@ -42,7 +42,7 @@ absl::Status CheckOptions(const config::Config& c, const moe_engine_options& o) 
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(const config::Config& c, const moe_engine_options& o, const LogSink& log) {
   const absl::Duration timeout = absl::Seconds(c.transport().timeout_s());
   if (o.world_size == 1) return MakeSelfTransport();
-  if (c.transport().kind() == "inproc") return MakeInprocTransport(o.inproc->World(timeout), o.rank);
+  if (c.transport().kind() == "inproc") return MakeInprocTransport(o.inproc->World(timeout), o.rank, o.flight_dir ? o.flight_dir : "");
   RendezvousOptions r;
   r.host = o.host ? o.host : c.transport().host();
   r.port = static_cast<int>(o.port ? o.port : c.transport().port());
@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(const config::Config& c
   u.library = c.transport().ucx_library();
   u.tls = c.transport().ucx_tls();
   u.net_device = c.transport().net_device();
+  if (o.flight_dir) u.flight_dir = o.flight_dir;
   return MakeUcxTransport(u, r, log);
 }
 

@@ -16,6 +16,8 @@ Result BenchLayer(const Arguments& a);
 Result BenchTrain(const Arguments& a);
 Result BenchPipeline(const Arguments& a);
 Result PlanCommand(const Arguments& a);
+Result Doctor(const Arguments& a);
+Result TraceCommand(const Arguments& a);
 
 void PrintUsage();
 void PrintPlanHelp();

@@ -13,6 +13,8 @@ void PrintUsage() {
       "  moe eval RUN [field=value ...]         held-out loss of a run's newest checkpoint\n"
       "  moe generate RUN [PROMPT]              text from a run's newest checkpoint\n"
       "  moe plan [CONFIG] [field=value ...]    layout, schedule, memory and deadlocks of any number of ranks: moe help plan\n"
+      "  moe doctor [RUN]                       who waits for whom in a run that stands still or has failed; default: the last one\n"
+      "  moe trace [RUN] [--out=FILE]           its last operations for Perfetto\n"
       "  moe info                               CPU, kernels, UCX and CUDA found or not\n"
       "  moe bench layer|train [--against]      speed of one MoE layer, of training; beside PyTorch's\n"
       "  moe bench pipeline [--predict]         bubbles against their formulas, plan times; predicted step times\n"

@@ -15,13 +15,13 @@ int main(int argc, char** argv) {
     PrintUsage();
     return a.command.empty() && !a.Has("--help") ? 2 : 0;
   }
-  const struct { const char* name; Result (*run)(const Arguments&); } commands[] = {{"train", Train}, {"eval", Evaluate}, {"generate", Generate}, {"info", Info}, {"bench", Bench}, {"plan", PlanCommand}};
+  const struct { const char* name; Result (*run)(const Arguments&); } commands[] = {{"train", Train}, {"eval", Evaluate}, {"generate", Generate}, {"info", Info}, {"bench", Bench}, {"plan", PlanCommand}, {"doctor", Doctor}, {"trace", TraceCommand}};
   for (const auto& c : commands) {
     if (a.command != c.name) continue;
     const Result r = c.run(a);
     if (!r.message.empty()) std::fprintf(stderr, "moe: %s\n", r.message.c_str());
     return r.exit_code;
   }
-  std::fprintf(stderr, "moe: unknown command '%s'; known: train, eval, generate, plan, info, bench, test\n", a.command.c_str());
+  std::fprintf(stderr, "moe: unknown command '%s'; known: train, eval, generate, plan, doctor, trace, info, bench, test\n", a.command.c_str());
   return 2;
 }

@@ -36,7 +36,7 @@ std::string Printable(const std::string& bytes) {
   return out;
 }
 
-Result Session::Open(const moe_config* config, const RankPlace& place, std::unique_ptr<Session>* out) {
+Result Session::Open(const moe_config* config, const RankPlace& place, std::unique_ptr<Session>* out, const std::string& flight_dir) {
   auto s = std::make_unique<Session>();
   s->place_ = place;
   s->seq_ = GetInt(config, "train.seq_len");
@@ -49,6 +49,7 @@ Result Session::Open(const moe_config* config, const RankPlace& place, std::uniq
   o.host = place.host.empty() ? nullptr : place.host.c_str();
   o.port = place.port;
   o.job_id = place.job_id.c_str();
+  o.flight_dir = flight_dir.empty() ? nullptr : flight_dir.c_str();
   // What all ranks would say is said once; warnings and errors may be one rank's own.
   o.log = ToStderr;
   o.log_user_data = reinterpret_cast<void*>(static_cast<intptr_t>(place.leader() ? Level(config) : std::max(Level(config), 2)));

@@ -11,8 +11,8 @@ namespace moe::trainer {
 
 class Session {
  public:
-  // Collective.
-  static Result Open(const moe_config* config, const RankPlace& place, std::unique_ptr<Session>* out);
+  // Collective. `flight_dir`: of the flight recorder's file; empty: none.
+  static Result Open(const moe_config* config, const RankPlace& place, std::unique_ptr<Session>* out, const std::string& flight_dir = "");
   ~Session();
 
   moe_engine* engine() { return engine_.get(); }

@@ -198,7 +198,7 @@ Result Train(const Arguments& a) {
       if (place.leader()) MOE_TRY(RunFolder::Prepare(config.get()));
     }
     std::unique_ptr<Session> session;
-    MOE_TRY(Session::Open(config.get(), place, &session));
+    MOE_TRY(Session::Open(config.get(), place, &session, RunFolder(config.get()).path() + "/flight"));
     MOE_TRY(session->End(Describe(session.get(), config.get())));
     return session->End(Run(config.get(), session.get(), corpus).Go());
   });

@@ -1,5 +1,6 @@
 #include "transport/descriptor.h"
 
+#include <cstring>
 #include <utility>
 
 namespace moe {
@@ -21,13 +22,9 @@ const char* Name(MessageKind kind) {
 
 const char* Name(ReduceOp op) { return op == ReduceOp::kSum ? "sum" : op == ReduceOp::kMax ? "max" : "min"; }
 
-bool Agree(const Descriptor& a, const Descriptor& b) {
-  return a.magic == b.magic && a.kind == b.kind && a.dtype == b.dtype && a.reduce == b.reduce &&
-         a.counts_agreed == b.counts_agreed && a.root == b.root && a.sequence == b.sequence && a.count == b.count &&
-         a.history == b.history;
-}
+namespace {
 
-std::string ToString(const Descriptor& d) {
+std::string Call(const Descriptor& d) {
   switch (d.kind) {
     case MessageKind::kAllToAllV: return absl::StrCat(Name(d.kind), "(counts_agreed ", d.counts_agreed ? "true)" : "false)");
     case MessageKind::kAllReduce:
@@ -40,10 +37,25 @@ std::string ToString(const Descriptor& d) {
   }
 }
 
+}  // namespace
+
+bool Agree(const Descriptor& a, const Descriptor& b) {
+  return a.magic == b.magic && a.kind == b.kind && a.dtype == b.dtype && a.reduce == b.reduce &&
+         a.counts_agreed == b.counts_agreed && a.root == b.root && a.sequence == b.sequence && a.count == b.count &&
+         a.history == b.history && std::memcmp(a.label.text, b.label.text, sizeof(a.label.text)) == 0;
+}
+
+std::string ToString(const Descriptor& d) {
+  const std::string label(d.label.text, strnlen(d.label.text, sizeof(d.label.text)));
+  return label.empty() ? Call(d) : absl::StrCat(Call(d), " for ", label);
+}
+
 uint64_t Extend(uint64_t history, const Descriptor& d) {
-  uint64_t h = history;
+  uint64_t h = history, label[3];
+  static_assert(sizeof(label) == sizeof(d.label.text));
+  std::memcpy(label, d.label.text, sizeof(label));
   for (uint64_t v : {static_cast<uint64_t>(d.kind) | uint64_t{d.dtype} << 8 | uint64_t{d.reduce} << 16 | uint64_t{d.counts_agreed} << 24,
-                     static_cast<uint64_t>(d.root), static_cast<uint64_t>(d.count)}) {
+                     static_cast<uint64_t>(d.root), static_cast<uint64_t>(d.count), label[0], label[1], label[2]}) {
     h = (h ^ v) * 0x9e3779b97f4a7c15u;
     h ^= h >> 32;
   }

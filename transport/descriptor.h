@@ -27,12 +27,13 @@ struct Descriptor {
   int64_t sequence = 0;
   int64_t count = 0;           // elements or bytes; 0 for all-to-all-v, whose counts are compared pair by pair
   uint64_t history = 0;        // of the group's operations before this one, see Extend
+  OpLabel label;               // what it is for
 };
-static_assert(sizeof(Descriptor) == 40, "no padding: it is sent");
+static_assert(sizeof(Descriptor) == 64, "no padding: it is sent");
 
 // The same operation at the same place of the same history.
 bool Agree(const Descriptor& a, const Descriptor& b);
-// "all_reduce(count 10, float32, sum)"
+// "all_reduce(count 10, float32, sum) for layers.3.moe dispatch"
 std::string ToString(const Descriptor& d);
 // The fingerprint after `d`.
 uint64_t Extend(uint64_t history, const Descriptor& d);

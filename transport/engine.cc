@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "transport/tag.h"
@@ -37,7 +38,8 @@ class OpWork final : public Work {
 }  // namespace
 
 Engine::Engine(std::unique_ptr<P2p> p2p, std::shared_ptr<Control> control, const EngineOptions& options, LogSink log)
-    : p2p_(std::move(p2p)), control_(std::move(control)), options_(options), log_(std::move(log)) {
+    : p2p_(std::move(p2p)), control_(std::move(control)), options_(options), log_(std::move(log)),
+      recorder_(FlightRecorder::Make(options.flight_dir, p2p_->rank(), p2p_->world_size(), options.epoch, log_)) {
   control_->inbox()->SetWake([this] { p2p_->Wake(); });
 }
 
@@ -70,6 +72,7 @@ absl::StatusOr<WorkPtr> Engine::Post(std::unique_ptr<PostedOp> op) {
       MOE_RETURN_IF_ERROR(group->status);
     }
   }
+  Record(op.get());
   op->p2p_ = p2p_.get();
   op->pool_ = &scratch_;
   op->dirty_ = true;
@@ -77,6 +80,21 @@ absl::StatusOr<WorkPtr> Engine::Post(std::unique_ptr<PostedOp> op) {
   if (absl::Status s = op->Start(); !s.ok()) Fail(group, s, /*tell=*/true);
   else AdvanceOps();
   return WorkPtr(std::make_unique<OpWork>(shared_from_this(), std::move(op)));
+}
+
+void Engine::Record(PostedOp* op) {
+  const Descriptor& d = op->descriptor_;
+  flight::Record& r = op->record_;
+  r.group = op->group_->id;
+  r.sequence = IsCollective(d.kind) ? d.sequence : -1;
+  r.count = d.count;
+  r.kind = static_cast<uint8_t>(d.kind);
+  r.dtype = d.dtype;
+  r.reduce = d.reduce;
+  r.root = d.root;
+  std::memcpy(r.what, d.label.text, sizeof(d.label.text));
+  op->recorder_ = recorder_.get();
+  recorder_->Post(&r);
 }
 
 absl::StatusOr<bool> Engine::Test(PostedOp* op) {
@@ -200,6 +218,7 @@ void Engine::Finish(PostedOp* op, const absl::Status& status) {
   if (op->failing_) --failing_;
   op->done_ = true;
   op->status_ = status;
+  recorder_->Done(&op->record_, op->started_, status.ok());
   for (ScratchPool::Buffer& b : op->scratch_) scratch_.Put(std::move(b));
   op->scratch_.clear();
   for (size_t i = 0; i < ops_.size(); ++i) {
@@ -220,6 +239,7 @@ absl::StatusOr<int64_t> Engine::NextGroupNumber() {
 void Engine::Register(const std::shared_ptr<Group>& group) {
   std::lock_guard<std::mutex> lock(mu_);
   groups_[group->id] = group;
+  recorder_->AddGroup(group->id, group->rank, group->members);
 }
 
 void Engine::SetNumber(const std::shared_ptr<Group>& group, int64_t number) {

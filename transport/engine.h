@@ -22,6 +22,7 @@
 #include "core/base/status.h"
 #include "core/comm/communicator.h"
 #include "transport/control.h"
+#include "transport/flight/recorder.h"
 #include "transport/fork_guard.h"
 #include "transport/group.h"
 #include "transport/op.h"
@@ -34,6 +35,7 @@ struct EngineOptions {
   absl::Duration timeout = absl::Seconds(60);  // of CreateGroup and Shutdown
   int spins = 30;                              // empty polls before yielding
   int yields = 2000;                            // yields before sleeping
+  std::string flight_dir;                      // of the flight recorder; empty: in memory alone
 };
 
 class Engine : public std::enable_shared_from_this<Engine> {
@@ -72,6 +74,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void Close();
 
  private:
+  void Record(PostedOp* op);
   bool Progress();
   void Drive(std::unique_lock<std::mutex>& lock, absl::Time deadline, const std::function<bool()>& done);
   void Pause(std::unique_lock<std::mutex>& lock, int* idle);
@@ -93,6 +96,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const EngineOptions options_;
   const LogSink log_;
   const ForkGuard fork_guard_;
+  const std::unique_ptr<FlightRecorder> recorder_;
 
   std::mutex mu_;
   std::condition_variable cv_;        // followers: an operation has ended, or the driver has left

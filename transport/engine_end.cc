@@ -56,6 +56,7 @@ void Engine::Close() {
   if (status_.ok()) {
     status_ = all_left_ ? FailedPrecondition("the transport was shut down") : absl::CancelledError("the transport was destroyed without Shutdown");
   }
+  if (all_left_) recorder_->End(flight::RankState::kLeft, "");
   FailAll(status_);
   Drive(lock, absl::InfiniteFuture(), [this] { return ops_.empty(); });
   lock.unlock();

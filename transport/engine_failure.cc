@@ -113,6 +113,7 @@ void Engine::ReportStalls() {
 void Engine::Fail(Group* group, const absl::Status& status, bool tell) {
   if (!group->status.ok()) return;
   group->status = status;
+  recorder_->End(flight::RankState::kFailed, status.message());
   if (group->number >= 0) discard_.push_back(group->number);
   if (tell) {
     Notice n;
@@ -130,6 +131,7 @@ void Engine::Fail(Group* group, const absl::Status& status, bool tell) {
 
 void Engine::FailAll(const absl::Status& status) {
   if (status_.ok()) status_ = status;
+  recorder_->End(flight::RankState::kFailed, status_.message());
   for (auto& [id, weak] : groups_) {
     std::shared_ptr<Group> group = weak.lock();
     if (group != nullptr && group->status.ok()) group->status = status_;

@@ -22,6 +22,7 @@ void PostedOp::Irecv(int i, int64_t global_rank, uint64_t tag, void* data, int64
 
 void PostedOp::OnDone(P2pRequest* request) {
   --outstanding_;
+  if (started_ == 0) started_ = recorder_->Now();
   dirty_ = true;
   if (!request->status.ok()) broken_ = true;
 }

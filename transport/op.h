@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "core/base/status.h"
 #include "transport/descriptor.h"
+#include "transport/flight/recorder.h"
 #include "transport/group.h"
 #include "transport/p2p.h"
 #include "transport/scratch.h"
@@ -32,6 +33,12 @@ class PostedOp : public P2pOwner {
   virtual absl::StatusOr<bool> Advance() = 0;
 
   const Descriptor& descriptor() const { return descriptor_; }
+  void set_label(const OpLabel& label) { descriptor_.label = label; }
+  // For the flight recorder: bytes that go to others, and the global rank of a single peer.
+  void set_traffic(int64_t bytes, int64_t peer) {
+    record_.bytes = bytes;
+    record_.peer = static_cast<int32_t>(peer);
+  }
 
  protected:
   const Group& group() const { return *group_; }
@@ -71,6 +78,9 @@ class PostedOp : public P2pOwner {
   // The engine's.
   P2p* p2p_ = nullptr;
   ScratchPool* pool_ = nullptr;
+  FlightRecorder* recorder_ = nullptr;
+  flight::Record record_;
+  int64_t started_ = 0;     // when its first message ended
   bool dirty_ = false;      // a message has ended since the last Advance
   bool broken_ = false;     // a message ended with an error
   bool failing_ = false;    // status_ is the error; waits for its messages to be released

@@ -18,8 +18,14 @@ absl::Status CheckCount(int64_t count, DType dtype, int blocks) {
 }  // namespace
 
 // A wrong argument of one member is an error of the whole group: the others would wait for ever for this operation.
-absl::StatusOr<WorkPtr> P2pCommunicator::PostChecked(const absl::Status& arguments, MessageKind kind, absl::FunctionRef<std::unique_ptr<PostedOp>()> make) {
-  if (arguments.ok()) return engine_->Post(make());
+absl::StatusOr<WorkPtr> P2pCommunicator::PostChecked(const absl::Status& arguments, MessageKind kind, int64_t bytes, int64_t peer, absl::FunctionRef<std::unique_ptr<PostedOp>()> make) {
+  const OpLabel label = TakeLabel();
+  if (arguments.ok()) {
+    std::unique_ptr<PostedOp> op = make();
+    op->set_label(label);
+    op->set_traffic(bytes, peer);
+    return engine_->Post(std::move(op));
+  }
   FailureInfo info;
   info.origin_rank = group_->members[group_->rank];
   info.failed_ranks = {info.origin_rank};
@@ -68,48 +74,51 @@ absl::Status P2pCommunicator::CheckCounts(const AllToAllV& a) const {
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostAllToAllV(const AllToAllV& args) {
-  return PostChecked(CheckCounts(args), MessageKind::kAllToAllV, [&] { return MakeAllToAllV(group_, args); });
+  const absl::Status s = CheckCounts(args);
+  int64_t bytes = 0;
+  for (size_t i = 0; s.ok() && i < args.send_bytes.size(); ++i) bytes += static_cast<int>(i) == rank() ? 0 : args.send_bytes[i];
+  return PostChecked(s, MessageKind::kAllToAllV, bytes, -1, [&] { return MakeAllToAllV(group_, args); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostAllReduce(void* inout, int64_t count, DType dtype, ReduceOp op) {
   absl::Status s = CheckCount(count, dtype, 1);
   if (s.ok()) s = CheckBuffer("inout", inout, count * SizeOf(dtype));
-  return PostChecked(s, MessageKind::kAllReduce, [&] { return MakeAllReduce(group_, inout, count, dtype, op); });
+  return PostChecked(s, MessageKind::kAllReduce, s.ok() ? count * SizeOf(dtype) : 0, -1, [&] { return MakeAllReduce(group_, inout, count, dtype, op); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostAllGather(const void* send, int64_t bytes, void* recv) {
   absl::Status s = CheckBuffer("send", send, bytes);
   if (s.ok()) s = CheckBuffer("recv", recv, bytes);
-  return PostChecked(s, MessageKind::kAllGather, [&] { return MakeAllGather(group_, send, bytes, recv); });
+  return PostChecked(s, MessageKind::kAllGather, s.ok() ? bytes : 0, -1, [&] { return MakeAllGather(group_, send, bytes, recv); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostReduceScatter(const void* send, void* recv, int64_t count, DType dtype, ReduceOp op) {
   absl::Status s = CheckCount(count, dtype, size());
   if (s.ok()) s = CheckBuffer("send", send, count * SizeOf(dtype));
   if (s.ok()) s = CheckBuffer("recv", recv, count * SizeOf(dtype));
-  return PostChecked(s, MessageKind::kReduceScatter, [&] { return MakeReduceScatter(group_, send, recv, count, dtype, op); });
+  return PostChecked(s, MessageKind::kReduceScatter, s.ok() ? count * SizeOf(dtype) : 0, -1, [&] { return MakeReduceScatter(group_, send, recv, count, dtype, op); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostBroadcast(void* inout, int64_t bytes, int root) {
   absl::Status s = CheckBuffer("inout", inout, bytes);
   if (s.ok() && (root < 0 || root >= size())) s = InvalidArgument("root is ", root, "; members of the group are 0 .. ", size() - 1);
-  return PostChecked(s, MessageKind::kBroadcast, [&] { return MakeBroadcast(group_, inout, bytes, root); });
+  return PostChecked(s, MessageKind::kBroadcast, s.ok() ? (rank() == root ? bytes : 0) : 0, -1, [&] { return MakeBroadcast(group_, inout, bytes, root); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostSend(const void* data, int64_t bytes, int to, uint32_t tag) {
   absl::Status s = CheckBuffer("data", data, bytes);
   if (s.ok()) s = CheckPeer("to", to, tag);
-  return PostChecked(s, MessageKind::kSend, [&] { return MakeSend(group_, data, bytes, to, tag); });
+  return PostChecked(s, MessageKind::kSend, bytes, s.ok() ? group_->members[to] : -1, [&] { return MakeSend(group_, data, bytes, to, tag); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostRecv(void* data, int64_t bytes, int from, uint32_t tag) {
   absl::Status s = CheckBuffer("data", data, bytes);
   if (s.ok()) s = CheckPeer("from", from, tag);
-  return PostChecked(s, MessageKind::kRecv, [&] { return MakeRecv(group_, data, bytes, from, tag); });
+  return PostChecked(s, MessageKind::kRecv, 0, s.ok() ? group_->members[from] : -1, [&] { return MakeRecv(group_, data, bytes, from, tag); });
 }
 
 absl::StatusOr<WorkPtr> P2pCommunicator::PostBarrier() {
-  return PostChecked(absl::OkStatus(), MessageKind::kBarrier, [&] { return MakeBarrier(group_); });
+  return PostChecked(absl::OkStatus(), MessageKind::kBarrier, 0, -1, [&] { return MakeBarrier(group_); });
 }
 
 }  // namespace moe

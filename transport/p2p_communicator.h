@@ -32,7 +32,7 @@ class P2pCommunicator final : public Communicator {
   void Abort(const absl::Status& reason) override { engine_->AbortGroup(*group_, reason); }
 
  private:
-  absl::StatusOr<WorkPtr> PostChecked(const absl::Status& arguments, MessageKind kind, absl::FunctionRef<std::unique_ptr<PostedOp>()> make);
+  absl::StatusOr<WorkPtr> PostChecked(const absl::Status& arguments, MessageKind kind, int64_t bytes, int64_t peer, absl::FunctionRef<std::unique_ptr<PostedOp>()> make);
   absl::Status CheckBuffer(const char* name, const void* data, int64_t bytes) const;
   absl::Status CheckCounts(const AllToAllV& args) const;
   absl::Status CheckPeer(const char* name, int peer, uint32_t tag) const;

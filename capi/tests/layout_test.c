@@ -7,7 +7,7 @@
 #define AT(type, field, offset) PIN(type##_##field, offsetof(type, field) == (offset))
 #define SIZE(type, size) PIN(type##_size, sizeof(type) == (size))
 
-SIZE(moe_engine_options, 88);
+SIZE(moe_engine_options, 96);
 AT(moe_engine_options, struct_size, 0);
 AT(moe_engine_options, extension, 8);
 AT(moe_engine_options, rank, 16);
@@ -19,6 +19,7 @@ AT(moe_engine_options, job_id, 56);
 AT(moe_engine_options, local_world_size, 64);
 AT(moe_engine_options, log, 72);
 AT(moe_engine_options, log_user_data, 80);
+AT(moe_engine_options, flight_dir, 88);
 
 SIZE(moe_parameter, 152);
 AT(moe_parameter, struct_size, 0);

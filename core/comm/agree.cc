@@ -27,7 +27,7 @@ bool IsAgreed(const absl::Status& s, int64_t ranks) {
 absl::Status Agree(Communicator* group, const absl::Status& mine) {
   if (group == nullptr || group->size() == 1) return mine;
   int64_t first = mine.ok() ? group->size() : group->rank();
-  MOE_RETURN_IF_ERROR(AllReduce(group, &first, 1, DType::kI64, ReduceOp::kMin));
+  MOE_RETURN_IF_ERROR(AllReduce(group->For("agreement"), &first, 1, DType::kI64, ReduceOp::kMin));
   if (first == group->size()) return absl::OkStatus();
   const int root = static_cast<int>(first);
   // What this rank was told by another in a group before says already whose error it is.
@@ -44,11 +44,11 @@ absl::StatusOr<std::vector<std::string>> AllGatherStrings(Communicator* group, c
   if (group == nullptr || group->size() == 1) return std::vector<std::string>{mine};
   std::vector<int64_t> sizes(group->size());
   const int64_t size = static_cast<int64_t>(mine.size());
-  MOE_RETURN_IF_ERROR(AllGather(group, &size, sizeof(size), sizes.data()));
+  MOE_RETURN_IF_ERROR(AllGather(group->For("length"), &size, sizeof(size), sizes.data()));
   const int64_t longest = *std::max_element(sizes.begin(), sizes.end());
   std::string padded = mine, all(longest * group->size(), '\0');
   padded.resize(longest);
-  MOE_RETURN_IF_ERROR(AllGather(group, padded.data(), longest, all.data()));
+  MOE_RETURN_IF_ERROR(AllGather(group->For("text"), padded.data(), longest, all.data()));
   std::vector<std::string> out;
   for (int r = 0; r < group->size(); ++r) out.push_back(all.substr(r * longest, sizes[r]));
   return out;
@@ -57,10 +57,10 @@ absl::StatusOr<std::vector<std::string>> AllGatherStrings(Communicator* group, c
 absl::StatusOr<std::string> BroadcastString(Communicator* group, const std::string& text, int root) {
   if (group == nullptr || group->size() == 1) return text;
   int64_t size = static_cast<int64_t>(text.size());
-  MOE_RETURN_IF_ERROR(Broadcast(group, &size, sizeof(size), root));
+  MOE_RETURN_IF_ERROR(Broadcast(group->For("length"), &size, sizeof(size), root));
   std::string out = text;
   out.resize(size);
-  MOE_RETURN_IF_ERROR(Broadcast(group, out.data(), size, root));
+  MOE_RETURN_IF_ERROR(Broadcast(group->For("text"), out.data(), size, root));
   return out;
 }
 

@@ -15,11 +15,14 @@
 #ifndef MOE_CORE_COMM_COMMUNICATOR_H_
 #define MOE_CORE_COMM_COMMUNICATOR_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/base/dtype.h"
 #include "core/base/status.h"
@@ -50,9 +53,20 @@ struct AllToAllV {
   bool counts_agreed = false;
 };
 
+// What an operation is for, as members must agree on it: "layers.3.moe dispatch", cut to what fits.
+struct OpLabel { char text[24] = {}; };
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
+
+  // Where in the model the coming operations are ("layers.3.moe"; "": nowhere) and what the next one is for ("dispatch"). The flight
+  // recorder shows it, and members whose operations are for different things disagree.
+  void At(absl::string_view place) { place_size_ = Put(place, 0, place_); }
+  Communicator* For(absl::string_view what) {
+    what_size_ = Put(what, 0, what_);
+    return this;
+  }
 
   virtual int rank() const = 0;                            // of this member in the group, 0 .. size-1
   virtual int size() const = 0;
@@ -75,6 +89,27 @@ class Communicator {
 
   // Poisons the communicator: every pending and later operation on this member returns `reason`. Idempotent.
   virtual void Abort(const absl::Status& reason) = 0;
+
+ protected:
+  // Of the operation that is posted now; the next one has the place alone.
+  OpLabel TakeLabel() {
+    OpLabel label;
+    size_t at = Put({place_, place_size_}, 0, label.text);
+    if (what_size_ > 0 && at > 0) at = Put(" ", at, label.text);
+    Put({what_, what_size_}, at, label.text);
+    what_size_ = 0;
+    return label;
+  }
+
+ private:
+  static constexpr size_t kRoom = sizeof(OpLabel::text) - 1;
+  static size_t Put(absl::string_view from, size_t at, char* to) {
+    const size_t n = std::min(from.size(), kRoom - at);
+    if (n > 0) std::memcpy(to + at, from.data(), n);
+    return at + n;
+  }
+  char place_[kRoom], what_[kRoom];
+  size_t place_size_ = 0, what_size_ = 0;
 };
 
 // Blocking forms.

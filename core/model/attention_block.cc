@@ -57,7 +57,7 @@ absl::Status AttentionBlock::GatherKeysAndValues(const ModuleContext& ctx, const
   MOE_ASSIGN_OR_RETURN(TensorView mine, ctx.arena->Make(t, {l.rows(), width}));
   MOE_ASSIGN_OR_RETURN(TensorView parts, ctx.arena->Make(t, {all, width}));
   MOE_RETURN_IF_ERROR(d->Copy(KV(s->qkv_TQ), mine));
-  MOE_RETURN_IF_ERROR(Annotate(AllGather(ranks_.group(GroupKind::kCp), mine.data(), mine.bytes(), parts.data()), "attention kv"));
+  MOE_RETURN_IF_ERROR(Annotate(AllGather(ranks_.group(GroupKind::kCp)->For("attention kv"), mine.data(), mine.bytes(), parts.data()), "attention kv"));
   MOE_RETURN_IF_ERROR(d->GatherRows(parts, in.on_device.sequence_order, s->kv_SQ));
   ctx.arena->Rewind(mark);
   return absl::OkStatus();

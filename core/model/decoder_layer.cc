@@ -100,6 +100,7 @@ absl::Status DecoderLayer::DenseBackward(const ModuleContext& ctx, const PassInp
 }
 
 absl::Status DecoderLayer::Forward(const ModuleContext& ctx, const PassInputs& in, In x_TD, Saved* s, Out y_TD, RoutingSums* sums, int64_t moe_index) {
+  ranks_.At(place_);
   Device* d = ctx.device;
   const int64_t T = x_TD.dim(0), D = x_TD.dim(1);
   const DType t = x_TD.dtype();
@@ -120,6 +121,7 @@ absl::Status DecoderLayer::Forward(const ModuleContext& ctx, const PassInputs& i
 }
 
 absl::Status DecoderLayer::Backward(const ModuleContext& ctx, const PassInputs& in, const Saved& s, In aux_E, double z_coef, Out dx_TD) {
+  ranks_.At(place_);
   Device* d = ctx.device;
   MOE_ASSIGN_OR_RETURN(TensorView dnorm, ctx.arena->Make(dx_TD.dtype(), dx_TD.shape()));
   if (moe_) {

@@ -38,6 +38,7 @@ class DecoderLayer {
 
   config::Config config_;
   int64_t index_;
+  const std::string place_ = absl::StrCat("layers.", index_);   // for messages and the flight recorder
   Parallel ranks_;
   AttentionBlock attention_;
   std::unique_ptr<MoeLayer> moe_;

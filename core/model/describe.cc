@@ -15,7 +15,7 @@ absl::StatusOr<std::string> Model::Describe() const {
   int64_t of_rank[2] = {store_->count(ParamKind::kDense) + store_->count(ParamKind::kReplicated), store_->count(ParamKind::kExpert)}, global[2] = {0, 0};
   for (const auto& [param, piece] : pieces_)
     if (param->counted && Owns(param->kind)) global[param->kind == ParamKind::kExpert] += piece->size();
-  if (context_.world && context_.world->size() > 1) MOE_RETURN_IF_ERROR(AllReduce(context_.world, global, 2, DType::kI64));
+  if (context_.world && context_.world->size() > 1) MOE_RETURN_IF_ERROR(AllReduce(context_.world->For("describe"), global, 2, DType::kI64));
   const int64_t dense = global[0], expert_global = global[1];
   MOE_ASSIGN_OR_RETURN(auto partition, context_.modules->MakePartition(config_.partition()));
   MOE_ASSIGN_OR_RETURN(Placement placement, partition->Place(m.num_global_experts(), ranks.size(GroupKind::kEp)));

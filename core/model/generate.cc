@@ -55,7 +55,7 @@ absl::Status Model::Generate(absl::Span<const int32_t> prompt, int64_t num_token
     MOE_RETURN_IF_ERROR(HostLogits(b, true, &logits));
     int32_t next = 0;
     if (draws) next = wide ? Draw(Values<double>(logits), temperature, key, i) : Draw(Values<float>(logits), temperature, key, i);
-    if (Communicator* dp = context_.ranks.group(GroupKind::kDp)) MOE_RETURN_IF_ERROR(Broadcast(dp, &next, sizeof(next), 0));
+    if (Communicator* dp = context_.ranks.group(GroupKind::kDp)) MOE_RETURN_IF_ERROR(Broadcast(dp->For("next token"), &next, sizeof(next), 0));
     text.push_back(next);
     tokens[i] = next;
   }

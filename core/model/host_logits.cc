@@ -69,7 +69,7 @@ absl::Status Model::HostLogits(const Batch& b, bool last_only, std::vector<char>
     a.recv_bytes = recv_bytes;
     a.recv_offsets = recv_offsets;
     a.counts_agreed = true;
-    MOE_RETURN_IF_ERROR(Annotate(RunAllToAllV(replica, a), "logits"));
+    MOE_RETURN_IF_ERROR(Annotate(RunAllToAllV(replica->For("logits"), a), "logits"));
   } else {
     all = std::move(mine);
   }

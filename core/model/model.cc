@@ -17,7 +17,7 @@ DType ModelDType(const config::Config& c) { return c.model().dtype() == "float64
 double Mean(double sum, int64_t n) { return n > 0 ? sum / static_cast<double>(n) : 0.0; }
 
 absl::Status AllReduceView(Communicator* group, const TensorView& v, const char* what) {
-  return group == nullptr ? absl::OkStatus() : Annotate(AllReduce(group, v.data(), v.size(), v.dtype()), what);
+  return group == nullptr ? absl::OkStatus() : Annotate(AllReduce(group->For(what), v.data(), v.size(), v.dtype()), what);
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ absl::StatusOr<Model::Agreed> Model::Begin(const Batch& b, bool needs_labels) {
     const uint64_t hash = StreamKey(StreamKey(b.first_sample, bytes(b.ids)), needs_labels ? bytes(b.labels) : std::string_view());
     const int64_t told[4] = {mine.ok() ? 0 : 1, static_cast<int64_t>(hash), b.batch, b.seq};
     std::vector<int64_t> heard(4 * replica->size());
-    MOE_RETURN_IF_ERROR(AllGather(replica, told, sizeof(told), heard.data()));
+    MOE_RETURN_IF_ERROR(AllGather(replica->For("begin"), told, sizeof(told), heard.data()));
     for (int r = 0; r < replica->size(); ++r) failed = failed || heard[4 * r] != 0;   // that rank says why
     for (int r = 0; r < replica->size() && !failed && mine.ok(); ++r) {
       const int64_t* theirs = &heard[4 * r];
@@ -105,7 +105,7 @@ absl::StatusOr<Model::Agreed> Model::Begin(const Batch& b, bool needs_labels) {
   if (Communicator* dp = ranks.group(GroupKind::kDp)) {
     const int64_t told[4] = {failed ? 1 : 0, labels, b.batch, n};
     std::vector<int64_t> heard(4 * dp->size());
-    MOE_RETURN_IF_ERROR(AllGather(dp, told, sizeof(told), heard.data()));
+    MOE_RETURN_IF_ERROR(AllGather(dp->For("begin"), told, sizeof(told), heard.data()));
     a.labels = a.tokens = most = 0;
     for (int r = 0; r < dp->size(); ++r) {
       failed = failed || heard[4 * r] != 0;
@@ -175,20 +175,20 @@ absl::Status Model::ReduceRouting(const Agreed& agreed, StepWork* work) {
 }
 
 absl::Status Model::ReduceGradients(ParamKind kind) {
-  return AllReduceView(context_.ranks.group(CopiesOf(kind)), store_->flat_grad(kind), absl::StrCat("sum of ", Name(kind), " gradients").c_str());
+  return AllReduceView(context_.ranks.group(CopiesOf(kind)), store_->flat_grad(kind), absl::StrCat(Name(kind), " gradients").c_str());
 }
 
 absl::Status Model::ReduceTied() {
   Communicator* ends = context_.ranks.group(GroupKind::kEnds);
   if (ends == nullptr) return absl::OkStatus();
   for (const auto& [param, piece] : pieces_)
-    if (piece->name == "embedding.weight") return AllReduceView(ends, param->grad, "sum of tied gradients");
+    if (piece->name == "embedding.weight") return AllReduceView(ends, param->grad, "tied gradients");
   return Internal("an end of the pipeline has no embedding");
 }
 
 absl::Status Model::SumOverBatch(double* values, int64_t n) {
   for (GroupKind kind : {GroupKind::kDpCp, GroupKind::kPp})
-    if (Communicator* group = context_.ranks.group(kind)) MOE_RETURN_IF_ERROR(AllReduce(group, values, n, DType::kF64));
+    if (Communicator* group = context_.ranks.group(kind)) MOE_RETURN_IF_ERROR(AllReduce(group->For("metrics"), values, n, DType::kF64));
   return absl::OkStatus();
 }
 
@@ -235,7 +235,7 @@ absl::Status Model::OptimizerStep(StepStats* stats) {
   stats->step = step();
   MOE_ASSIGN_OR_RETURN(double norm, optimizer_->GradNormPart({Owns(ParamKind::kDense), Owns(ParamKind::kReplicated), Owns(ParamKind::kExpert)}));
   for (GroupKind kind : {GroupKind::kStage, GroupKind::kPp})
-    if (Communicator* group = context_.ranks.group(kind)) MOE_RETURN_IF_ERROR(Annotate(AllReduce(group, &norm, 1, DType::kF64, optimizer_->infinity_norm() ? ReduceOp::kMax : ReduceOp::kSum), "gradient norm"));
+    if (Communicator* group = context_.ranks.group(kind)) MOE_RETURN_IF_ERROR(Annotate(AllReduce(group->For("gradient norm"), &norm, 1, DType::kF64, optimizer_->infinity_norm() ? ReduceOp::kMax : ReduceOp::kSum), "gradient norm"));
   stats->grad_norm = optimizer_->infinity_norm() ? norm : std::sqrt(norm);
   MOE_ASSIGN_OR_RETURN(stats->lr, optimizer_->Step(stats->grad_norm));
   return absl::OkStatus();

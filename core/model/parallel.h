@@ -18,6 +18,11 @@ class Parallel {
     Communicator* c = group_[static_cast<size_t>(kind)];
     return c != nullptr && c->size() > 1 ? c : nullptr;
   }
+  // Where in the model the coming operations are; "": nowhere.
+  void At(absl::string_view place) const {
+    for (Communicator* c : group_)
+      if (c != nullptr) c->At(place);
+  }
   int64_t size(GroupKind kind) const { return group(kind) ? group(kind)->size() : 1; }
   int64_t index(GroupKind kind) const { return group(kind) ? group(kind)->rank() : 0; }
 

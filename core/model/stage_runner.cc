@@ -16,6 +16,12 @@ absl::Status StageRunner::Finish() {
 }
 
 absl::Status StageRunner::Run(const Op& op, StepWork* work) {
+  const absl::Status done = Execute(op, work);
+  ranks_.At("");   // what follows is of no layer
+  return done;
+}
+
+absl::Status StageRunner::Execute(const Op& op, StepWork* work) {
   switch (op.kind) {
     case OpKind::kRoute:
     case OpKind::kForward: return Forward(op, work);
@@ -155,14 +161,14 @@ absl::Status StageRunner::Exchange(const Op& op, StepWork* work) {
     const int peer = static_cast<int>(t.peer);
     if (t.send) {
       const TensorView& v = t.gradient ? live->pass.dx_TD : live->pass.y_TD;
-      absl::StatusOr<WorkPtr> w = pp->PostSend(v.data(), v.bytes(), peer, tag);
+      absl::StatusOr<WorkPtr> w = pp->For(ToString(t))->PostSend(v.data(), v.bytes(), peer, tag);
       MOE_RETURN_IF_ERROR(Annotate(w.status(), ToString(t)));
       live->sends.push_back(*std::move(w));
       sent.push_back(live);
     } else {
       TensorView& v = t.gradient ? live->pass.dy_TD : live->pass.x_TD;
       MOE_ASSIGN_OR_RETURN(v, Hidden(*live));
-      absl::StatusOr<WorkPtr> w = pp->PostRecv(v.data(), v.bytes(), peer, tag);
+      absl::StatusOr<WorkPtr> w = pp->For(ToString(t))->PostRecv(v.data(), v.bytes(), peer, tag);
       MOE_RETURN_IF_ERROR(Annotate(w.status(), ToString(t)));
       live->receive = *std::move(w);
     }

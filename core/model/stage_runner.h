@@ -44,6 +44,7 @@ class StageRunner {
   absl::Status Finish();
 
  private:
+  absl::Status Execute(const Op& op, StepWork* work);
   // A micro-batch in a chunk. It holds its arena until its last operation has run and what it sends has arrived.
   struct Live {
     int64_t chunk = 0, micro = 0;

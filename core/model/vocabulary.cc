@@ -103,7 +103,7 @@ absl::Status VocabularyTable::CrossEntropy(const ModuleContext& ctx, const int32
   MOE_ASSIGN_OR_RETURN(const TensorView lse, ctx.arena->Make(t, {n}));
   MOE_RETURN_IF_ERROR(d->GatherColumns(logits, label, told.At(1).Reshape({n, 1})));
   MOE_RETURN_IF_ERROR(d->Softmax(logits, logits, told.At(0)));
-  MOE_RETURN_IF_ERROR(Annotate(AllGather(tp, told.data(), told.bytes(), heard.data()), "head softmax"));
+  MOE_RETURN_IF_ERROR(Annotate(AllGather(tp->For("head softmax"), told.data(), told.bytes(), heard.data()), "head softmax"));
   MOE_RETURN_IF_ERROR(d->GatherRows(heard.Reshape({ranks * 2 * n, 1}), by_row, ratio.Reshape({n * ranks, 1})));
   MOE_RETURN_IF_ERROR(d->Softmax(ratio, ratio, lse));
   MOE_RETURN_IF_ERROR(d->MaskRows(valid_T, lse.Reshape({n, 1})));

@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<Route>> GatherRoutes(std::vector<Route> mine, int64_t
   const int64_t n = batch->size();
   std::vector<int64_t> sizes(2 * n);
   const int64_t my_sizes[2] = {static_cast<int64_t>(mine.size()), tokens};
-  MOE_RETURN_IF_ERROR(AllGather(batch, my_sizes, sizeof(my_sizes), sizes.data()));
+  MOE_RETURN_IF_ERROR(AllGather(batch->For("capacity"), my_sizes, sizeof(my_sizes), sizes.data()));
   int64_t longest = 0, first_token = 0;
   for (int64_t r = 0; r < n; ++r) {
     longest = std::max(longest, sizes[2 * r]);
@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<Route>> GatherRoutes(std::vector<Route> mine, int64_t
   const std::vector<Route> kept = mine;
   mine.resize(longest);
   std::vector<Route> all(longest * n);
-  MOE_RETURN_IF_ERROR(AllGather(batch, mine.data(), longest * static_cast<int64_t>(sizeof(Route)), all.data()));
+  MOE_RETURN_IF_ERROR(AllGather(batch->For("capacity"), mine.data(), longest * static_cast<int64_t>(sizeof(Route)), all.data()));
   std::vector<Route> out;
   for (int64_t r = 0; r < n; ++r) {
     for (int64_t i = 0; i < sizes[2 * r]; ++i) {
@@ -84,12 +84,12 @@ absl::StatusOr<CapacityResult> ApplyCapacity(const config::GateConfig& config, i
   CapacityResult result;
   if (global) {
     int64_t total = valid_tokens;
-    MOE_RETURN_IF_ERROR(AllReduce(batch, &total, 1, DType::kI64, ReduceOp::kSum));
+    MOE_RETURN_IF_ERROR(AllReduce(batch->For("capacity"), &total, 1, DType::kI64, ReduceOp::kSum));
     result.capacity = Capacity(config, experts, top_k, total);
   } else {
     result.capacity = Capacity(config, experts, top_k, valid_tokens);
     // The largest rank decides, so that all ranks agree on the shape of a slot table.
-    if (!alone) MOE_RETURN_IF_ERROR(AllReduce(batch, &result.capacity, 1, DType::kI64, ReduceOp::kMax));
+    if (!alone) MOE_RETURN_IF_ERROR(AllReduce(batch->For("capacity"), &result.capacity, 1, DType::kI64, ReduceOp::kMax));
   }
   const auto routed = [&] { return std::count_if(ids->begin(), ids->end(), [](int32_t id) { return id >= 0; }); };
   const int64_t before_drop = routed();
@@ -101,7 +101,7 @@ absl::StatusOr<CapacityResult> ApplyCapacity(const config::GateConfig& config, i
     std::vector<int64_t> before(mine.size(), 0), all = mine;
     if (global) {
       std::vector<int64_t> every(mine.size() * batch->size());
-      MOE_RETURN_IF_ERROR(AllGather(batch, mine.data(), static_cast<int64_t>(mine.size() * sizeof(int64_t)), every.data()));
+      MOE_RETURN_IF_ERROR(AllGather(batch->For("capacity"), mine.data(), static_cast<int64_t>(mine.size() * sizeof(int64_t)), every.data()));
       std::fill(all.begin(), all.end(), 0);
       for (int r = 0; r < batch->size(); ++r) {
         for (size_t i = 0; i < mine.size(); ++i) {

@@ -36,7 +36,7 @@ absl::StatusOr<DispatchPlan> DispatchPlan::Make(absl::Span<const int32_t> ids, i
     // The counts of all ranks, each row led by how its rank fares.
     std::vector<int64_t> row = {status.ok() ? 0 : 1}, rows(ranks * (num_experts + 1));
     row.insert(row.end(), mine.begin(), mine.end());
-    MOE_RETURN_IF_ERROR(AllGather(ep, row.data(), static_cast<int64_t>(row.size() * sizeof(int64_t)), rows.data()));
+    MOE_RETURN_IF_ERROR(AllGather(ep->For("counts"), row.data(), static_cast<int64_t>(row.size() * sizeof(int64_t)), rows.data()));
     bool failed = false;
     plan.counts_.clear();
     for (int64_t r = 0; r < ranks; ++r) {

@@ -14,7 +14,7 @@ absl::StatusOr<EtpExchange> EtpExchange::Make(Arena* arena, Communicator* etp, i
   std::vector<int64_t> row(1 + e, 0), rows(ranks * (1 + e));
   row[0] = mine.ok() ? 0 : 1;
   for (int64_t i = 0; mine.ok() && i < e; ++i) row[1 + i] = offsets[i + 1] - offsets[i];
-  MOE_RETURN_IF_ERROR(Annotate(AllGather(etp, row.data(), static_cast<int64_t>(row.size() * sizeof(int64_t)), rows.data()), name + " (etp counts)"));
+  MOE_RETURN_IF_ERROR(Annotate(AllGather(etp->For("etp counts"), row.data(), static_cast<int64_t>(row.size() * sizeof(int64_t)), rows.data()), name + " (etp counts)"));
   const auto count = [&](int64_t rank, int64_t expert) { return rows[rank * (1 + e) + 1 + expert]; };
   for (int64_t r = 0; r < ranks; ++r)
     if (rows[r * (1 + e)] != 0) return Agree(etp, mine);
@@ -50,7 +50,7 @@ absl::StatusOr<EtpExchange> EtpExchange::Make(Arena* arena, Communicator* etp, i
 absl::Status EtpExchange::Gather(Device* device, Arena* arena, In rows_RD, Out rows_UD) const {
   const Arena::Mark mark = arena->Position();
   MOE_ASSIGN_OR_RETURN(const TensorView by_rank, arena->Make(rows_UD.dtype(), rows_UD.shape()));
-  MOE_RETURN_IF_ERROR(GatherRows(device, etp_, rows_RD, rows_of_rank_, by_rank, name_ + " (etp gather)"));
+  MOE_RETURN_IF_ERROR(Annotate(GatherRows(device, etp_, rows_RD, rows_of_rank_, by_rank, "etp gather"), name_));
   MOE_RETURN_IF_ERROR(device->GatherRows(by_rank, expert_order_, rows_UD));
   arena->Rewind(mark);
   return absl::OkStatus();
@@ -60,7 +60,7 @@ absl::Status EtpExchange::Reduce(Device* device, Arena* arena, In partial_UD, Ou
   const Arena::Mark mark = arena->Position();
   MOE_ASSIGN_OR_RETURN(const TensorView by_rank, arena->Make(partial_UD.dtype(), partial_UD.shape()));
   MOE_RETURN_IF_ERROR(device->GatherRows(partial_UD, rank_order_, by_rank));
-  MOE_RETURN_IF_ERROR(ReduceRows(device, arena, etp_, by_rank, rows_of_rank_, rows_RD, false, name_ + " (etp reduce)"));
+  MOE_RETURN_IF_ERROR(Annotate(ReduceRows(device, arena, etp_, by_rank, rows_of_rank_, rows_RD, false, "etp reduce"), name_));
   arena->Rewind(mark);
   return absl::OkStatus();
 }

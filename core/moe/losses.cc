@@ -8,8 +8,8 @@ absl::Status RoutingSums::Reduce(Communicator* batch) {
   ints.insert(ints.end(), count.begin(), count.end());
   std::vector<double> reals = lse2;
   reals.insert(reals.end(), prob.begin(), prob.end());
-  MOE_RETURN_IF_ERROR(AllReduce(batch, ints.data(), static_cast<int64_t>(ints.size()), DType::kI64));
-  MOE_RETURN_IF_ERROR(AllReduce(batch, reals.data(), static_cast<int64_t>(reals.size()), DType::kF64));
+  MOE_RETURN_IF_ERROR(AllReduce(batch->For("routing counts"), ints.data(), static_cast<int64_t>(ints.size()), DType::kI64));
+  MOE_RETURN_IF_ERROR(AllReduce(batch->For("routing sums"), reals.data(), static_cast<int64_t>(reals.size()), DType::kF64));
   tokens = ints[0];
   dropped = ints[1];
   count.assign(ints.begin() + 2, ints.end());

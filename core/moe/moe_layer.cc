@@ -66,6 +66,11 @@ absl::StatusOr<std::unique_ptr<MoeLayer>> MoeLayer::Make(const MoeLayerSpec& spe
   return layer;
 }
 
+void MoeLayer::Announce() const {
+  for (Communicator* c : {groups_.ep, groups_.etp, groups_.batch})
+    if (c != nullptr) c->At(spec_.name);
+}
+
 absl::Status MoeLayer::DeclareParams(ParamStore* store, const std::string& prefix) {
   MOE_RETURN_IF_ERROR(gate_->DeclareParams(store, prefix + ".gate"));
   return expert_->DeclareParams(store, prefix);
@@ -92,6 +97,7 @@ absl::Status MoeLayer::Select(const ModuleContext& ctx, MoeSaved* s, RoutingSums
 }
 
 absl::Status MoeLayer::Route(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index) {
+  Announce();
   Routing& r = s->routing;
   const int64_t top_k = gate_->top_k();
   std::vector<int32_t> ids;
@@ -138,7 +144,7 @@ absl::Status MoeLayer::Exchange(const DispatchPlan& plan, bool reverse, In send,
   a.recv_bytes = bytes[!reverse];
   a.recv_offsets = offset[!reverse];
   a.counts_agreed = true;
-  return Annotate(RunAllToAllV(groups_.ep, a), absl::StrCat(spec_.name, reverse ? " (combine)" : " (dispatch)"));
+  return Annotate(RunAllToAllV(groups_.ep->For(reverse ? "combine" : "dispatch"), a), absl::StrCat(spec_.name, reverse ? " (combine)" : " (dispatch)"));
 }
 
 absl::StatusOr<TensorView> MoeLayer::Dispatch(const ModuleContext& ctx, const MoeSaved& s, In rows_ND) {
@@ -202,6 +208,7 @@ absl::Status MoeLayer::GatherInput(const ModuleContext& ctx, MoeSaved* s, Routin
 }
 
 absl::Status MoeLayer::Forward(const ModuleContext& ctx, In x_TD, In valid_T, bool accumulate, MoeSaved* s, Out y_TD, RoutingSums* sums, int64_t layer_index) {
+  Announce();
   s->x_TD = x_TD;
   s->valid_T = valid_T;
   s->etp = nullptr;
@@ -217,6 +224,7 @@ absl::Status MoeLayer::Forward(const ModuleContext& ctx, In x_TD, In valid_T, bo
 }
 
 absl::Status MoeLayer::Backward(const ModuleContext& ctx, In dy_TD, const MoeSaved& s, In aux_E, double z_coef, Out dx_TD) {
+  Announce();
   Device* d = ctx.device;
   const DType t = dy_TD.dtype();
   MOE_ASSIGN_OR_RETURN(const TensorView dweights_TK, ctx.arena->Make(t, s.routing.weights_TK.shape()));

@@ -62,6 +62,8 @@ class MoeLayer {
 
  private:
   MoeLayer(const MoeLayerSpec& spec, const Placement& placement, const MoeGroups& groups) : spec_(spec), placement_(placement), groups_(groups) {}
+  // Tells the groups which layer the coming operations are of.
+  void Announce() const;
   absl::Status Route(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index);
   // The part of it that is this rank's alone: ids on the host, sums.
   absl::Status Select(const ModuleContext& ctx, MoeSaved* s, RoutingSums* sums, int64_t layer_index, std::vector<int32_t>* ids, std::vector<double>* scores, int64_t* valid_tokens);

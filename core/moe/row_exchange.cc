@@ -49,7 +49,7 @@ absl::Status GatherRows(Device* device, Communicator* group, In local, absl::Spa
   a.recv_bytes = blocks.bytes;
   a.recv_offsets = blocks.offsets;
   a.counts_agreed = true;
-  return Annotate(RunAllToAllV(group, a), what);
+  return Annotate(RunAllToAllV(group->For(what), a), what);
 }
 
 absl::Status ReduceRows(Device* device, Arena* arena, Communicator* group, In partial, absl::Span<const int64_t> rows_of_rank, Out local, bool accumulate, const std::string& what) {
@@ -71,7 +71,7 @@ absl::Status ReduceRows(Device* device, Arena* arena, Communicator* group, In pa
   a.recv_bytes = blocks.self_bytes;
   a.recv_offsets = begin;
   a.counts_agreed = true;
-  MOE_RETURN_IF_ERROR(Annotate(RunAllToAllV(group, a), what));
+  MOE_RETURN_IF_ERROR(Annotate(RunAllToAllV(group->For(what), a), what));
   // Summed before it is added to what is there: the partial results belong together.
   const TensorView sum = accumulate ? arrived.Rows(0, n) : local;
   if (!accumulate) MOE_RETURN_IF_ERROR(device->Copy(arrived.Rows(0, n), sum));

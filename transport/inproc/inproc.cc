@@ -89,7 +89,7 @@ InprocWorld::InprocWorld(int64_t world_size, absl::Duration timeout)
     : world_size_(world_size), timeout_(timeout), state_(std::make_unique<State>(std::clamp<int64_t>(world_size, 0, kMaxWorldSize))) {}
 InprocWorld::~InprocWorld() = default;
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeInprocTransport(std::shared_ptr<InprocWorld> world, int64_t rank) {
+absl::StatusOr<std::unique_ptr<Transport>> MakeInprocTransport(std::shared_ptr<InprocWorld> world, int64_t rank, const std::string& flight_dir) {
   const int64_t n = world->world_size();
   if (n < 1 || n > kMaxWorldSize) return InvalidArgument("inproc: world_size is ", n, "; it must be 1 .. ", kMaxWorldSize);
   if (rank < 0 || rank >= n) return InvalidArgument("inproc: rank is ", rank, "; ranks are 0 .. ", n - 1);
@@ -105,6 +105,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeInprocTransport(std::shared_ptr<I
   }
   EngineOptions options;
   options.timeout = world->timeout();
+  options.flight_dir = flight_dir;
   if (n > static_cast<int64_t>(std::thread::hardware_concurrency())) options.spins = 5;  // more threads than cores: spinning keeps the peer away
   auto p2p = std::make_unique<InprocP2p>(world, rank, &state->boxes, &state->pools[rank]);
   return std::make_unique<P2pTransport>(std::move(p2p), std::move(control), options, LogSink());

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/time/time.h"
 #include "core/comm/communicator.h"
@@ -34,7 +35,8 @@ class InprocWorld {
 
 // Called once for each rank, by any thread; does not wait for the others. A rank whose transport is destroyed without
 // Shutdown poisons the others with UNAVAILABLE.
-absl::StatusOr<std::unique_ptr<Transport>> MakeInprocTransport(std::shared_ptr<InprocWorld> world, int64_t rank);
+// `flight_dir`: of the flight recorder's file; empty: in memory alone.
+absl::StatusOr<std::unique_ptr<Transport>> MakeInprocTransport(std::shared_ptr<InprocWorld> world, int64_t rank, const std::string& flight_dir = "");
 
 }  // namespace moe
 #endif  // MOE_TRANSPORT_INPROC_INPROC_H_

@@ -57,6 +57,7 @@ class Starter {
     EngineOptions options;
     options.epoch = rendezvous_.epoch;
     options.timeout = rendezvous_.timeout;
+    options.flight_dir = ucx_.flight_dir;
     if (static_cast<unsigned>(ranks_here_) > std::thread::hardware_concurrency()) options.spins = 5;  // spinning keeps the peer from its core
     UcxP2p* links = p2p.get();
     auto transport = std::make_unique<P2pTransport>(std::move(p2p), std::move(control_), options, log_);

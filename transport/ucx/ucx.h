@@ -15,6 +15,7 @@ struct UcxOptions {
   std::string library;     // path or name of libucp; empty: the system's
   std::string tls;         // UCX transports; empty: posix,cma,tcp,self
   std::string net_device;  // network interface; empty: UCX's choice
+  std::string flight_dir;  // of the flight recorder's file; empty: in memory alone
 };
 
 // Collective over the job: rendezvous, then connections between all ranks, each checked with a message. Errors are the same on all
